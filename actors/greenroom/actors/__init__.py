@@ -1,0 +1,1 @@
+"""What is alive: everything that waits, as supervised actors on trio."""

@@ -1,0 +1,135 @@
+"""What is said: values, codecs and the machines over them.
+
+No I/O, no clock, no randomness, no trio: time, ids and jitter are arguments.
+Everything here is synchronous and safe to test without a loop.
+"""
+
+from __future__ import annotations
+
+from ._canonical import (
+    canonical_json as canonical_json,
+    safe_json as safe_json,
+    safe_text as safe_text,
+    sha256_hex as sha256_hex,
+)
+from ._commands import Command as Command, PromptCommand as PromptCommand
+from ._errors import (
+    CorruptStoreError as CorruptStoreError,
+    DiskFullError as DiskFullError,
+    GreenroomError as GreenroomError,
+    InternalError as InternalError,
+    JournalError as JournalError,
+    LocalProtocolError as LocalProtocolError,
+    NewerSchemaError as NewerSchemaError,
+    RemoteProtocolError as RemoteProtocolError,
+    StorageError as StorageError,
+    StoreLockedError as StoreLockedError,
+)
+from ._events import (
+    EVENTS_VERSION as EVENTS_VERSION,
+    Event as Event,
+    Interaction as Interaction,
+    MessagesChanged as MessagesChanged,
+    Plan as Plan,
+    PlanEntry as PlanEntry,
+    PlanUpdated as PlanUpdated,
+    SessionSettings as SessionSettings,
+    SessionState as SessionState,
+    SessionUpdated as SessionUpdated,
+    Snapshot as Snapshot,
+    StatusChanged as StatusChanged,
+    StreamCompleted as StreamCompleted,
+    StreamFailed as StreamFailed,
+    StreamUpdated as StreamUpdated,
+    WaitReason as WaitReason,
+)
+from ._facts import (
+    EXECUTION_PREFIX as EXECUTION_PREFIX,
+    MAX_PAYLOAD_BYTES as MAX_PAYLOAD_BYTES,
+    Fact as Fact,
+    FactKind as FactKind,
+    SourceType as SourceType,
+    TapeEntry as TapeEntry,
+    make_payload as make_payload,
+)
+from ._ids import (
+    DEFAULT_AGENT_ID as DEFAULT_AGENT_ID,
+    ItemId as ItemId,
+    MessageId as MessageId,
+    OperationId as OperationId,
+    RunId as RunId,
+    SessionId as SessionId,
+)
+from ._interactions import (
+    Answer as Answer,
+    Deny as Deny,
+    Grant as Grant,
+    InteractionError as InteractionError,
+    Other as Other,
+    Reply as Reply,
+)
+from ._journal import (
+    JOURNAL_NAMES as JOURNAL_NAMES,
+    DispatchCommitted as DispatchCommitted,
+    JournalRecord as JournalRecord,
+    RunKind as RunKind,
+    RunOutcome as RunOutcome,
+    RunStarted as RunStarted,
+    RunTerminal as RunTerminal,
+    ToolOutcome as ToolOutcome,
+    ToolSource as ToolSource,
+    ToolTarget as ToolTarget,
+    journal_fact as journal_fact,
+    journal_key as journal_key,
+    journal_record as journal_record,
+    record_run_id as record_run_id,
+)
+from ._messages import (
+    ActionBlock as ActionBlock,
+    AssistantMessage as AssistantMessage,
+    Block as Block,
+    BlockStatus as BlockStatus,
+    ChatMessage as ChatMessage,
+    Diff as Diff,
+    ErrorBlock as ErrorBlock,
+    ImageBlock as ImageBlock,
+    ImagePart as ImagePart,
+    InteractionOrigin as InteractionOrigin,
+    Location as Location,
+    MessageMetadata as MessageMetadata,
+    MessageRecord as MessageRecord,
+    MessageStatus as MessageStatus,
+    QuestionOption as QuestionOption,
+    Reasoning as Reasoning,
+    ReasoningBlock as ReasoningBlock,
+    SystemMessage as SystemMessage,
+    TextBlock as TextBlock,
+    TextPart as TextPart,
+    ToolCall as ToolCall,
+    ToolCallBlock as ToolCallBlock,
+    ToolDefinition as ToolDefinition,
+    ToolKind as ToolKind,
+    ToolMessage as ToolMessage,
+    Usage as Usage,
+    UserMessage as UserMessage,
+)
+from ._request import ModelRequest as ModelRequest, ToolChoice as ToolChoice
+from ._stream import (
+    CONTROL_EVENTS as CONTROL_EVENTS,
+    ImageData as ImageData,
+    PermissionAsked as PermissionAsked,
+    PlanProposed as PlanProposed,
+    ProviderFailure as ProviderFailure,
+    ProviderSearch as ProviderSearch,
+    ProviderUrlSource as ProviderUrlSource,
+    RateLimited as RateLimited,
+    ReasoningDelta as ReasoningDelta,
+    Stop as Stop,
+    StopReason as StopReason,
+    StreamEvent as StreamEvent,
+    TextDelta as TextDelta,
+    ToolCallChunk as ToolCallChunk,
+    ToolCallEnd as ToolCallEnd,
+    ToolCallStart as ToolCallStart,
+    UsageReported as UsageReported,
+)

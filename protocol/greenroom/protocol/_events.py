@@ -1,0 +1,203 @@
+"""What watchers of a session are told: a closed, versioned union (SES-24).
+
+*Durable* events carry the sequence number of the fact they were made from, so a
+watcher that comes back with it misses nothing. *Transient* events carry none: they
+belong to an item and its offset, are joined for at most 20 ms and never replayed;
+a block snapshot makes up for any that were missed.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from ._ids import ItemId, MessageId, RunId, SessionId
+from ._messages import Block, MessageRecord
+
+EVENTS_VERSION: Final = 1
+
+SessionState = Literal["idle", "generating", "error"]
+WaitReason = Literal[
+    "connect",
+    "first_byte",
+    "stream",
+    "backoff",
+    "rate_gate",
+    "tool",
+    "permission",
+    "question",
+    "cleanup",
+]
+
+
+class PlanEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One step of a plan."""
+
+    content: str
+    status: Literal["pending", "in_progress", "completed"] = "pending"
+    priority: Literal["high", "medium", "low"] = "medium"
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The whole plan; a newer revision replaces it."""
+
+    revision: int
+    entries: tuple[PlanEntry, ...]
+
+
+class SessionSettings(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"
+):
+    """What a session durably knows of itself (SES-13)."""
+
+    agent_id: str
+    title: str
+    workspace: str
+    """Absolute path of the folder that file tools may touch."""
+    provider: str
+    model: str
+    permission_mode: Literal["default", "auto_approve", "full_access"] = "default"
+    system_prompt: str = ""
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    context_length: int | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    max_rounds: int | None = None
+    """Round limit of a run; absent or not positive means none (RUN-06)."""
+
+
+#### Transient
+
+
+class StreamUpdated(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="stream/updated",
+    omit_defaults=True,
+    rename="camel",
+):
+    """An item grew by ``text`` at ``offset``, or is now ``block``."""
+
+    session_id: SessionId
+    run_id: RunId
+    message_id: MessageId
+    item_id: ItemId
+    kind: Literal["text", "reasoning", "tool_call", "tool_output", "action", "error"]
+    offset: int = 0
+    """Characters of the item before ``text``."""
+    text: str = ""
+    block: Block | None = None
+    """The whole block, when it changed in another way than by growing."""
+
+
+class StatusChanged(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="session/status_changed",
+    omit_defaults=True,
+    rename="camel",
+):
+    """The session's state; of two, the one with the higher version holds (SES-22)."""
+
+    session_id: SessionId
+    version: int
+    state: SessionState
+    run_id: RunId | None = None
+    waiting_for: WaitReason | None = None
+    remaining: float | None = None
+    """Seconds until the wait ends by itself."""
+
+
+#### Durable
+
+
+class MessagesChanged(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="session/messages_changed",
+    rename="camel",
+):
+    """A message has a new revision."""
+
+    session_id: SessionId
+    seq: int
+    message: MessageRecord
+
+
+class StreamCompleted(
+    msgspec.Struct, frozen=True, kw_only=True, tag="stream/completed", rename="camel"
+):
+    """A turn ended well, or paused; ``message`` is final unless it is pending."""
+
+    session_id: SessionId
+    seq: int
+    message: MessageRecord
+
+
+class StreamFailed(
+    msgspec.Struct, frozen=True, kw_only=True, tag="stream/failed", rename="camel"
+):
+    """A turn was aborted or ended in an error."""
+
+    session_id: SessionId
+    seq: int
+    message: MessageRecord
+
+
+class PlanUpdated(
+    msgspec.Struct, frozen=True, kw_only=True, tag="plan/updated", rename="camel"
+):
+    """The plan was replaced."""
+
+    session_id: SessionId
+    seq: int
+    plan: Plan
+
+
+class SessionUpdated(
+    msgspec.Struct, frozen=True, kw_only=True, tag="session/updated", rename="camel"
+):
+    """The session's settings changed."""
+
+    session_id: SessionId
+    seq: int
+    settings: SessionSettings
+
+
+Event = (
+    StreamUpdated
+    | StatusChanged
+    | MessagesChanged
+    | StreamCompleted
+    | StreamFailed
+    | PlanUpdated
+    | SessionUpdated
+)
+
+
+class Interaction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pending permission or question, as a client sees it."""
+
+    session_id: SessionId
+    message_id: MessageId
+    block: Block
+    tool: Block | None = None
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where a watcher starts: everything up to ``seq``, then the live feed."""
+
+    session_id: SessionId
+    seq: int
+    settings: SessionSettings
+    state: SessionState
+    status_version: int
+    messages: tuple[MessageRecord, ...]
+    """The newest page, oldest first; a message in progress as it is now."""
+    plan: Plan | None = None

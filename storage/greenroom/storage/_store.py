@@ -1,0 +1,363 @@
+"""The store contract: what every implementation keeps, and promises.
+
+Synchronous, on the caller's thread; time is an argument (seconds since the epoch).
+What is expected to happen is a returned value; a fault is a raised `StorageError`.
+Rules that make implementations equal:
+
+1. One sequence per session, for tape and journal alike.
+2. `append` and `commit` succeed only if the token is current and, for `append` and
+   `commit` alike, the head is the expected one: decided in the transaction that
+   writes. All facts or none; settled commands in the same transaction.
+3. A command is settled by the append that finishes it; an unsettled command is work
+   that is owed.
+4. The lease gives liveness, the token gives safety. A takeover moves the token.
+5. A cursor is a session's sequence number. There is no global one.
+
+Projections (transcript, session list, usage) are derived from facts inside the
+append. Reads never need membership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import attrs
+
+from greenroom.protocol import (
+    Fact,
+    JournalRecord,
+    MessageRecord,
+    Plan,
+    RunId,
+    SessionId,
+    SessionSettings,
+    TapeEntry,
+)
+
+
+@attrs.frozen
+class Member:
+    """One incarnation of one process; the only thing that is renewed."""
+
+    id: str
+    node: str
+    """For people: host, process id and program."""
+    addr: str
+    ttl: float
+    """Seconds a beat is good for."""
+
+
+@attrs.frozen
+class Grant:
+    """The right to write one session, as long as the token is current."""
+
+    scope: SessionId
+    token: int
+    head: int
+    """The head when the grant was made."""
+    member_id: str
+
+
+@attrs.frozen
+class Owner:
+    """Who holds a session, for display."""
+
+    member_id: str
+    node: str
+    addr: str
+
+
+@attrs.frozen
+class Held:
+    """Another living member owns the session."""
+
+    scope: SessionId
+    owner: Owner
+
+
+@attrs.frozen
+class MemberLost:
+    """This incarnation was declared dead: cancel every actor, join anew."""
+
+    member_id: str
+
+
+@attrs.frozen
+class Appended:
+    """The facts are on the tape."""
+
+    head: int
+    seqs: tuple[int, ...]
+    """The place of each fact, in order; that of the older one where it existed."""
+    created: tuple[bool, ...]
+    """False where the provenance key was there already (TAP-02)."""
+
+
+@attrs.frozen
+class Receipt:
+    """A strict fact is durable."""
+
+    seq: int
+    head: int
+    created: bool
+    """False when an equal fact was there already (JRN-07)."""
+
+
+@attrs.frozen
+class Fenced:
+    """The token is no longer current: somebody else owns the session."""
+
+    scope: SessionId
+    token: int
+
+
+@attrs.frozen
+class HeadMoved:
+    """The head is not the expected one; nothing was written."""
+
+    scope: SessionId
+    head: int
+
+
+@attrs.frozen
+class Posted:
+    """The command is in the inbox."""
+
+
+@attrs.frozen
+class Seen:
+    """A command with this id was there already."""
+
+    same_body: bool
+
+
+@attrs.frozen
+class InboxCommand:
+    """One unsettled command."""
+
+    command_id: str
+    body: str
+    posted_at: float
+
+
+@attrs.frozen
+class Page:
+    """A run of entries, oldest first."""
+
+    entries: tuple[TapeEntry, ...]
+    head: int
+    """The session's head in the same read; 0 when there is no such session."""
+
+
+@attrs.frozen
+class SessionRow:
+    """A session in the list."""
+
+    id: SessionId
+    settings: SessionSettings
+    created_at: float
+    updated_at: float
+    head: int
+    message_count: int
+    input_tokens: int | None
+    output_tokens: int | None
+    has_open_interaction: bool
+    """An unresolved permission or question (SES-04)."""
+
+
+@attrs.frozen
+class OpenRun:
+    """A run that started and has no terminal (JRN-18)."""
+
+    session_id: SessionId
+    run_id: RunId
+    entries: tuple[TapeEntry, ...]
+    """Every journal entry that names the run, in order."""
+
+
+class Reader(Protocol):
+    """Reads; each call is one short transaction, none outlives it."""
+
+    def page(
+        self, scope: SessionId, after: int, limit: int = 256, stream: str | None = None
+    ) -> Page:
+        """Return up to *limit* entries after sequence *after*.
+
+        *stream* is ``tape`` or ``journal``; ``None`` means both.
+        """
+        ...
+
+    def heads(self, scopes: Sequence[SessionId]) -> list[tuple[SessionId, int]]:
+        """Return the head of each of *scopes* that exists."""
+        ...
+
+    def locate(self, scope: SessionId) -> Owner | None:
+        """Return who holds *scope*, for display; it may be dead by now."""
+        ...
+
+    def search(
+        self, query: str, *, scope_prefix: str = "", limit: int = 20
+    ) -> list[tuple[SessionId, int]]:
+        """Return (session, seq) of entries that hold all words of *query*.
+
+        Newest first. Quotes and operators in *query* are literal.
+        """
+        ...
+
+    def sessions(
+        self, limit: int = 100, before: tuple[float, SessionId] | None = None
+    ) -> list[SessionRow]:
+        """Return sessions, last updated first; *before* is the last row's key."""
+        ...
+
+    def session(self, scope: SessionId) -> SessionRow | None:
+        """Return one session, or ``None``."""
+        ...
+
+    def messages(
+        self, scope: SessionId, before: int | None = None, limit: int = 100
+    ) -> list[MessageRecord]:
+        """Return the newest messages with order below *before*, oldest first."""
+        ...
+
+    def message_count(self, scope: SessionId) -> int:
+        """Return how many messages the transcript has."""
+        ...
+
+    def plan(self, scope: SessionId) -> Plan | None:
+        """Return the plan in force."""
+        ...
+
+    def run_session(self, run_id: RunId) -> SessionId | None:
+        """Return the session that *run_id* ran in."""
+        ...
+
+    def owed_by_dead(self) -> list[SessionId]:
+        """Return sessions whose owner is dead, or that owe work and have none."""
+        ...
+
+    def open_runs(self, scope: SessionId) -> list[OpenRun]:
+        """Return runs of *scope* without a terminal and not acknowledged.
+
+        The cost is bounded by unresolved runs, not by history (JRN-18).
+        """
+        ...
+
+    def cached_blocks(self, scope: SessionId, message_id: str) -> str | None:
+        """Return the JSON text last put by `cache_blocks`, or ``None``."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class Store(Reader, Protocol):
+    """One writer. Every method is one transaction, or one savepoint in a group."""
+
+    def join(self, node: str, addr: str, ttl: float, *, now: float) -> Member:
+        """Make a new incarnation."""
+        ...
+
+    def beat(self, member: Member, *, now: float) -> MemberLost | None:
+        """Renew *member*; `MemberLost` when it was declared dead."""
+        ...
+
+    def leave(self, member: Member, *, now: float) -> None:
+        """End *member* and free its sessions, their tokens moved."""
+        ...
+
+    def acquire(self, member: Member, scope: SessionId, *, now: float) -> Grant | Held:
+        """Take *scope*: free, or its owner is dead; `Held` when it lives."""
+        ...
+
+    def claim(self, member: Member, limit: int, *, now: float) -> list[Grant]:
+        """Take up to *limit* sessions that owe work and have no living owner."""
+        ...
+
+    def release(self, grant: Grant, *, now: float) -> None:
+        """Give *grant* back and move the token; no error if already fenced."""
+        ...
+
+    def append(
+        self,
+        grant: Grant,
+        expected_head: int,
+        facts: Sequence[Fact],
+        settles: Sequence[str] = (),
+        append_id: str | None = None,
+        *,
+        now: float,
+    ) -> Appended | Fenced | HeadMoved:
+        """Write *facts* and settle commands, all or none.
+
+        A provenance key that exists already is not written again (TAP-02); in a
+        strict family another payload under it is a conflict. The same *append_id*
+        again returns what the first returned.
+
+        Raises:
+            JournalError: ``invalid_fact``; a name starts with ``execution/``.
+            StorageError: a fact is malformed or too large (nothing is written).
+        """
+        ...
+
+    def commit(
+        self, grant: Grant, expected_head: int, record: JournalRecord, *, now: float
+    ) -> Receipt | Fenced | HeadMoved:
+        """Write one strict fact as a transaction, or a piece, of its own.
+
+        Prerequisites are checked in the same transaction (JRN-06).
+
+        Raises:
+            JournalError: see its codes; also when called inside a piece that holds
+                anything else (JRN-05).
+        """
+        ...
+
+    def post(
+        self, scope: SessionId, command_id: str, body: str, *, now: float
+    ) -> Posted | Seen:
+        """Put a command into the inbox of *scope*."""
+        ...
+
+    def inbox(self, grant: Grant, limit: int = 100) -> list[InboxCommand] | Fenced:
+        """Return unsettled commands, oldest first."""
+        ...
+
+    def owed(self, member: Member) -> list[SessionId]:
+        """Return sessions of *member* with unsettled commands."""
+        ...
+
+    def cache_blocks(
+        self, grant: Grant, message_id: str, blocks: str, *, now: float
+    ) -> Fenced | None:
+        """Keep the blocks of a message in progress; a cache, not a fact (PER-05)."""
+        ...
+
+    def run_group(self, pieces: Sequence[Piece]) -> list[Settled]:
+        """Run *pieces* in order, each in a savepoint, and commit all with one sync.
+
+        A piece that raises is rolled back alone. When the commit itself fails every
+        piece is settled with that error and its ``aborted`` is called, last first.
+        """
+        ...
+
+
+@attrs.frozen
+class Piece:
+    """A synchronous unit of work inside a group."""
+
+    run: Callable[[Store], Any]
+    aborted: Callable[[], None] | None = None
+    """Called on the writer's thread if what `run` did is undone after it returned."""
+    journal: bool = False
+    """A strict commit: nothing else may be in this piece (JRN-05)."""
+
+
+@attrs.frozen
+class Settled:
+    """How a piece ended: ``error`` is ``None`` exactly if it was committed."""
+
+    value: Any = None
+    error: BaseException | None = None
