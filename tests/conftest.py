@@ -1,0 +1,87 @@
+"""Runs are repeatable and tests are quick, or they fail.
+
+*Repeatable*: the Hypothesis profile in force derandomises, and trio's scheduler,
+which shuffles on purpose, starts each test from a seed made of the test's name. The
+profile ``dev`` (``--hypothesis-profile=dev``) looks for new examples instead.
+
+*Quick*: a test that uses more than 0.25 s of processor time in its call phase fails.
+Processor time and not elapsed time, because it does not grow when a machine is shared:
+a test that needs a tenth of a second alone needs it under load too. What it can't
+see is waiting, so a generous bound on elapsed time catches a test that sleeps. A
+property test is a hundred small tests, and has 3 s.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, is_hypothesis_test, settings
+from trio._core import _run as trio_scheduler
+
+MAX_CPU_SECONDS: Final = 0.25
+MAX_CPU_SECONDS_OF_PROPERTY: Final = 3.0
+MAX_ELAPSED_SECONDS: Final = 5.0
+UNLIMITED_FOLDERS: Final = frozenset(
+    {"crash", "interop", "soak", "cli", "end_to_end", "realmodel"}
+)
+UNLIMITED_MARKS: Final = ("slow", "sweep", "realmodel", "interop")
+
+TESTS: Final = Path(__file__).parent
+
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("dev", deadline=None, print_blob=True)
+settings.load_profile("ci")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Seed trio's scheduler, run the test, judge its cost."""
+    # trio has no public way to seed it; Hypothesis does the same while it runs.
+    trio_scheduler._r.seed(item.nodeid)
+    cpu, elapsed = time.process_time(), time.monotonic()
+    result = yield
+    cpu, elapsed = time.process_time() - cpu, time.monotonic() - elapsed
+    if _is_limited(item) and (verdict := _verdict(cpu, elapsed, _limit(item))):
+        pytest.fail(verdict, pytrace=False)
+    return result
+
+
+def _is_limited(item: pytest.Item) -> bool:
+    # Under coverage or a debugger the times say nothing about the test.
+    if "coverage" in sys.modules or sys.gettrace() is not None:
+        return False
+    if any(item.get_closest_marker(mark) for mark in UNLIMITED_MARKS):
+        return False
+    return UNLIMITED_FOLDERS.isdisjoint(item.path.relative_to(TESTS).parts)
+
+
+def _limit(item: pytest.Item) -> float:
+    if is_hypothesis_test(getattr(item, "obj", None)):
+        return MAX_CPU_SECONDS_OF_PROPERTY
+    return MAX_CPU_SECONDS
+
+
+def _verdict(cpu: float, elapsed: float, limit: float) -> str | None:
+    if cpu > limit:
+        return (
+            f"used {cpu:.2f} s of processor time, more than {limit:.2f} s: "
+            "make it smaller, or mark it slow and say why"
+        )
+    if elapsed > MAX_ELAPSED_SECONDS:
+        return (
+            f"took {elapsed:.1f} s and used only {cpu:.2f} s of processor time: "
+            "it sleeps or waits for a real time-out; use MockClock or a gate"
+        )
+    return None
