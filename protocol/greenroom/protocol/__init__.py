@@ -113,6 +113,12 @@ from ._messages import (
     Usage as Usage,
     UserMessage as UserMessage,
 )
+from ._permission import (
+    PermissionMode as PermissionMode,
+    PermissionNeeds as PermissionNeeds,
+    PermissionVerdict as PermissionVerdict,
+    permission_verdict as permission_verdict,
+)
 from ._request import ModelRequest as ModelRequest, ToolChoice as ToolChoice
 from ._stream import (
     CONTROL_EVENTS as CONTROL_EVENTS,

@@ -1,0 +1,19 @@
+"""Tools: the port a run drives them through, the registry, and the built-in ones.
+
+A tool says what a call needs before it may run, and has its effect only after the
+run made the dispatch durable. What the model sends is hostile until it has been
+decoded against the tool's schema and judged against the workspace.
+"""
+
+from __future__ import annotations
+
+from ._port import (
+    Needs as Needs,
+    Operation as Operation,
+    PermissionRequired as PermissionRequired,
+    Question as Question,
+    Tool as Tool,
+    ToolContext as ToolContext,
+    ToolRefused as ToolRefused,
+    ToolResult as ToolResult,
+)
