@@ -13,6 +13,16 @@ from ._canonical import (
     sha256_hex as sha256_hex,
 )
 from ._commands import Command as Command, PromptCommand as PromptCommand
+from ._counters import (
+    MAX_SAFE_INTEGER as MAX_SAFE_INTEGER,
+    CounterError as CounterError,
+    Counters as Counters,
+)
+from ._draft import (
+    MAX_ARGUMENT_CHARS as MAX_ARGUMENT_CHARS,
+    Change as Change,
+    Draft as Draft,
+)
 from ._errors import (
     CorruptStoreError as CorruptStoreError,
     DiskFullError as DiskFullError,
@@ -52,6 +62,7 @@ from ._facts import (
     TapeEntry as TapeEntry,
     make_payload as make_payload,
 )
+from ._feed import events_of as events_of
 from ._ids import (
     DEFAULT_AGENT_ID as DEFAULT_AGENT_ID,
     ItemId as ItemId,
@@ -120,6 +131,25 @@ from ._permission import (
     permission_verdict as permission_verdict,
 )
 from ._request import ModelRequest as ModelRequest, ToolChoice as ToolChoice
+from ._run import (
+    RUN_TRANSITIONS as RUN_TRANSITIONS,
+    AskModel as AskModel,
+    BatchEnded as BatchEnded,
+    Begun as Begun,
+    CallsRefused as CallsRefused,
+    CancelWord as CancelWord,
+    End as End,
+    Fault as Fault,
+    Faulted as Faulted,
+    Interrupted as Interrupted,
+    RefuseCalls as RefuseCalls,
+    RoundEnded as RoundEnded,
+    RunCalls as RunCalls,
+    RunMachine as RunMachine,
+    RunState as RunState,
+    Terminal as Terminal,
+    interrupted_terminal as interrupted_terminal,
+)
 from ._stream import (
     CONTROL_EVENTS as CONTROL_EVENTS,
     ImageData as ImageData,
@@ -139,3 +169,5 @@ from ._stream import (
     ToolCallStart as ToolCallStart,
     UsageReported as UsageReported,
 )
+from ._usage import add_usage as add_usage
+from ._view import ViewBuilder as ViewBuilder, sendable_arguments as sendable_arguments

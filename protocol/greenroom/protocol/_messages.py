@@ -234,7 +234,13 @@ class MessageMetadata(
 class MessageRecord(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"
 ):
-    """One message of the transcript; every revision of it is a fact (TAP-05)."""
+    """One message of the transcript; every revision of it is a fact (TAP-05).
+
+    As a fact, and as an event, a revision carries the header whole and of the blocks
+    only those that are new or changed since the revision before, so that a long turn
+    does not write itself again each round; the transcript holds them all, in the order
+    of their ids' numbers.
+    """
 
     id: MessageId
     order_seq: int

@@ -1,0 +1,64 @@
+"""From facts to the durable events that watchers see.
+
+The live feed and a replay from a cursor use this one function, so a watcher that
+was away sees exactly what it would have seen (law: snapshot and follow share one
+cursor).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ._errors import CorruptStoreError
+from ._events import (
+    Event,
+    MessagesChanged,
+    Plan,
+    PlanUpdated,
+    SessionSettings,
+    SessionUpdated,
+    StreamCompleted,
+    StreamFailed,
+)
+from ._facts import TapeEntry
+from ._messages import MessageRecord
+
+
+def events_of(entry: TapeEntry) -> tuple[Event, ...]:
+    """Return the durable events that *entry* means; most entries mean none.
+
+    Raises:
+        CorruptStoreError: the payload of a fact that watchers see can't be read.
+    """
+    try:
+        return _events_of(entry)
+    except msgspec.DecodeError as exc:
+        raise CorruptStoreError(
+            f"entry {entry.seq} of session {entry.session_id!r} can't be read: {exc}"
+        ) from exc
+
+
+def _events_of(entry: TapeEntry) -> tuple[Event, ...]:
+    session_id, seq, payload = entry.session_id, entry.seq, entry.fact.payload
+    match entry.fact.name:
+        case "message/recorded":
+            message = msgspec.json.decode(payload, type=MessageRecord)
+            changed = MessagesChanged(session_id=session_id, seq=seq, message=message)
+            end = _end_of_stream(changed)
+            return (changed,) if end is None else (changed, end)
+        case "plan/updated":
+            plan = msgspec.json.decode(payload, type=Plan)
+            return (PlanUpdated(session_id=session_id, seq=seq, plan=plan),)
+        case "session/configured":
+            settings = msgspec.json.decode(payload, type=SessionSettings)
+            return (SessionUpdated(session_id=session_id, seq=seq, settings=settings),)
+        case _:
+            return ()
+
+
+def _end_of_stream(changed: MessagesChanged) -> Event | None:
+    message = changed.message
+    if message.role == "user" or message.metadata.run_outcome is None:
+        return None
+    make = StreamFailed if message.status == "error" else StreamCompleted
+    return make(session_id=changed.session_id, seq=changed.seq, message=message)

@@ -1,0 +1,37 @@
+"""Sums of token usage. Unknown is not zero (RUN-24)."""
+
+from __future__ import annotations
+
+from ._counters import MAX_SAFE_INTEGER, CounterError
+from ._messages import Usage
+
+
+def add_usage(left: Usage | None, right: Usage | None) -> Usage | None:
+    """Return the sum, field by field; a field is absent only if absent in both.
+
+    Raises:
+        CounterError: a sum is not a safe integer.
+    """
+    if left is None or right is None:
+        return left or right
+    return Usage(
+        input=_add(left.input, right.input),
+        output=_add(left.output, right.output),
+        total=_add(left.total, right.total),
+        cache_read=_add_known(left.cache_read, right.cache_read),
+        cache_write=_add_known(left.cache_write, right.cache_write),
+        reasoning=_add_known(left.reasoning, right.reasoning),
+    )
+
+
+def _add(left: int, right: int) -> int:
+    total = left + right
+    if not 0 <= total <= MAX_SAFE_INTEGER:
+        raise CounterError(f"usage {left!r} + {right!r} is not a safe integer")
+    return total
+
+
+def _add_known(left: int | None, right: int | None) -> int | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return _add(left, right)

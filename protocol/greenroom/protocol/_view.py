@@ -1,0 +1,163 @@
+"""From records to the messages of one request: the pairing law, in one place.
+
+Every request, of any kind, is made here. What comes out can always be sent: each call
+has exactly one result, in the next messages, in the order of the calls; arguments are
+JSON objects; call ids are unique in the whole request and the same after a reload;
+there is no NUL and no lone surrogate; thinking goes back only to the provider and
+model that it came from (`docs/design.md`, pairing).
+
+The raw text of a malformed call stays in the record; only what is sent is mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Final, final
+
+import attrs
+import msgspec
+
+from ._canonical import safe_text
+from ._messages import (
+    AssistantMessage,
+    Block,
+    ChatMessage,
+    ErrorBlock,
+    ImageBlock,
+    ImagePart,
+    MessageRecord,
+    Reasoning,
+    ReasoningBlock,
+    SystemMessage,
+    TextBlock,
+    TextPart,
+    ToolCall,
+    ToolCallBlock,
+    ToolMessage,
+    UserMessage,
+)
+
+NO_RESULT: Final = "no result: the turn ended before this call had one"
+UNNAMED_TOOL: Final = "unnamed_tool"
+"""What a call without a name is sent back as; providers refuse an empty name."""
+
+
+@final
+@attrs.define(eq=False)
+class ViewBuilder:
+    """Makes the messages of a run's requests, each round once."""
+
+    provider: str
+    model: str
+    _call_ids: set[str] = attrs.field(factory=set[str], init=False)
+    _messages: list[ChatMessage] = attrs.field(factory=list[ChatMessage], init=False)
+
+    @property
+    def messages(self) -> tuple[ChatMessage, ...]:
+        """What the next request carries."""
+        return tuple(self._messages)
+
+    def add_system(self, text: str) -> None:
+        """Put instructions first; nothing when *text* is blank."""
+        if text.strip():
+            self._messages.append(SystemMessage(safe_text(text)))
+
+    def add_record(self, record: MessageRecord) -> None:
+        """Add one message of the transcript."""
+        if record.role == "user":
+            self._add_user(record.blocks)
+            return
+        same = (record.metadata.provider, record.metadata.model) == (
+            self.provider,
+            self.model,
+        )
+        self.add_rounds(record.blocks, keep_reasoning=same)
+        if record.status == "error":
+            self._add_interruption(record)
+
+    def add_rounds(
+        self, blocks: Sequence[Block], *, keep_reasoning: bool = True
+    ) -> None:
+        """Add the rounds that *blocks* of an assistant message make up."""
+        for _, group in groupby(blocks, key=lambda block: block.round):
+            self._add_round(tuple(group), keep_reasoning=keep_reasoning)
+
+    def _add_user(self, blocks: Iterable[Block]) -> None:
+        parts: list[TextPart | ImagePart] = []
+        for block in blocks:
+            if isinstance(block, TextBlock) and block.text:
+                parts.append(TextPart(safe_text(block.text)))
+            elif isinstance(block, ImageBlock):
+                parts.append(ImagePart(block.media_type, block.data))
+        if parts:
+            self._messages.append(UserMessage(tuple(parts)))
+
+    def _add_round(self, blocks: Sequence[Block], *, keep_reasoning: bool) -> None:
+        text = "".join(block.text for block in blocks if isinstance(block, TextBlock))
+        reasoning = tuple(
+            Reasoning(safe_text(block.text), block.options)
+            for block in blocks
+            if keep_reasoning and isinstance(block, ReasoningBlock)
+        )
+        pairs = [
+            (block, self._call(block, keep_options=keep_reasoning))
+            for block in blocks
+            if isinstance(block, ToolCallBlock)
+        ]
+        if not text and not pairs:
+            # Thinking alone is no message: providers refuse one without content.
+            return
+        calls = tuple(call for _, call in pairs)
+        self._messages.append(
+            AssistantMessage(text=safe_text(text), reasoning=reasoning, calls=calls)
+        )
+        self._messages.extend(_result(block, call) for block, call in pairs)
+
+    def _call(self, block: ToolCallBlock, *, keep_options: bool) -> ToolCall:
+        return ToolCall(
+            id=self._unique(block.call_id),
+            name=safe_text(block.name) or UNNAMED_TOOL,
+            arguments=sendable_arguments(block.arguments),
+            options=block.options if keep_options else None,
+        )
+
+    def _unique(self, call_id: str) -> str:
+        wanted = safe_text(call_id) or "call"
+        unique, number = wanted, 2
+        while unique in self._call_ids:
+            unique, number = f"{wanted}-{number}", number + 1
+        self._call_ids.add(unique)
+        return unique
+
+    def _add_interruption(self, record: MessageRecord) -> None:
+        # The model must know that its work was cut, or it repeats or forgets it.
+        why = next(
+            (block.text for block in record.blocks if isinstance(block, ErrorBlock)),
+            "interrupted",
+        )
+        note = f"[this turn ended early: {safe_text(why)}]"
+        self._messages.append(AssistantMessage(text=note))
+
+
+def sendable_arguments(raw: str) -> str:
+    """Return *raw* if it is a JSON object that can be sent again, else ``{}``."""
+    text = safe_text(raw)
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return "{}"
+    return text if isinstance(value, dict) else "{}"
+
+
+def _result(block: ToolCallBlock, call: ToolCall) -> ToolMessage:
+    if block.response is None:
+        return ToolMessage(
+            call_id=call.id, name=call.name, text=NO_RESULT, is_error=True
+        )
+    return ToolMessage(
+        call_id=call.id,
+        name=call.name,
+        text=safe_text(block.response),
+        is_error=block.status == "error",
+    )
