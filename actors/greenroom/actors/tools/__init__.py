@@ -7,6 +7,11 @@ decoded against the tool's schema and judged against the workspace.
 
 from __future__ import annotations
 
+from ._arguments import (
+    decode_arguments as decode_arguments,
+    object_schema as object_schema,
+)
+from ._function import tool as tool
 from ._port import (
     Needs as Needs,
     Operation as Operation,
@@ -16,4 +21,11 @@ from ._port import (
     ToolContext as ToolContext,
     ToolRefused as ToolRefused,
     ToolResult as ToolResult,
+)
+from ._registry import (
+    Contribution as Contribution,
+    Scope as Scope,
+    ScopeKind as ScopeKind,
+    ToolRegistry as ToolRegistry,
+    ToolSet as ToolSet,
 )

@@ -1,0 +1,203 @@
+"""Tools from plain typed functions: the `tool` decorator.
+
+The annotated parameters become the argument schema, the docstring the description.
+Dispatch is made durable before the body starts, unless the function asks for the
+`Operation` as its first parameter and does that itself. A function that is not
+async runs in a worker thread: on cancel it is abandoned, its result is not used,
+and it may ask ``trio.from_thread.check_cancelled()`` whether to stop.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, get_type_hints, overload
+
+import attrs
+import msgspec
+import trio
+
+from greenroom.protocol import ToolKind, safe_text
+
+from ._excerpt import MAX_RESULT_CHARS, cut_middle, one_line
+from ._port import Needs, Operation, ToolContext, ToolResult
+from ._typed import TypedTool, define
+
+Function = Callable[..., Any]
+Permission = str | Callable[..., str | None] | None
+
+_MAX_THREADS: Final = 16
+# Apart from trio's own limiter: functions that were abandoned keep their threads
+# until they return, and must not starve the engine of threads.
+_threads = trio.lowlevel.RunVar[trio.CapacityLimiter]("greenroom_tool_threads")
+
+
+@overload
+def tool(fn: Function, /) -> TypedTool[Any]: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    read_only: bool = False,
+    parallel_safe: bool | None = None,
+    permission: Permission = None,
+    kind: ToolKind = "other",
+) -> Callable[[Function], TypedTool[Any]]: ...
+
+
+def tool(
+    fn: Function | None = None,
+    /,
+    *,
+    name: str | None = None,
+    read_only: bool = False,
+    parallel_safe: bool | None = None,
+    permission: Permission = None,
+    kind: ToolKind = "other",
+) -> TypedTool[Any] | Callable[[Function], TypedTool[Any]]:
+    """Make a tool of a typed function.
+
+    Args:
+        fn: The function; a parameter's description is given as
+            ``Annotated[str, msgspec.Meta(description="…")]``. It returns text, a
+            `ToolResult`, or a value that becomes JSON.
+        name: The tool's name; the function's when absent.
+        read_only: It changes nothing.
+        parallel_safe: Calls may overlap; as ``read_only`` when absent.
+        permission: What the user is asked: a sentence, or a function of the same
+            arguments that returns one, or ``None`` for nothing to ask.
+        kind: What kind of thing it does, for those who watch.
+
+    Raises:
+        TypeError: The function's signature can't be made into a schema.
+    """
+    if fn is None:
+        return partial(
+            _make,
+            name=name,
+            read_only=read_only,
+            parallel_safe=parallel_safe,
+            permission=permission,
+            kind=kind,
+        )
+    return _make(
+        fn,
+        name=name,
+        read_only=read_only,
+        parallel_safe=parallel_safe,
+        permission=permission,
+        kind=kind,
+    )
+
+
+def _make(
+    fn: Function,
+    *,
+    name: str | None,
+    read_only: bool,
+    parallel_safe: bool | None,
+    permission: Permission,
+    kind: ToolKind,
+) -> TypedTool[Any]:
+    name = name or fn.__name__
+    takes_operation, parameters = _parameters(fn)
+    arguments = msgspec.defstruct(
+        name, parameters, frozen=True, kw_only=True, forbid_unknown_fields=True
+    )
+    call = _caller(fn, takes_operation)
+
+    async def check(value: msgspec.Struct, context: ToolContext) -> Needs:
+        asked = permission(**_members(value)) if callable(permission) else permission
+        sentence = None if asked is None else one_line(asked, 500)
+        return Needs(permission=sentence, title=name, kind=kind)
+
+    async def perform(value: msgspec.Struct, operation: Operation) -> ToolResult:
+        return _result(await call(operation, _members(value)))
+
+    return TypedTool(
+        definition=define(name, inspect.getdoc(fn) or "", arguments),
+        arguments=arguments,
+        check=check,
+        perform=perform,
+        read_only=read_only,
+        parallel_safe=read_only if parallel_safe is None else parallel_safe,
+    )
+
+
+def _parameters(
+    fn: Function,
+) -> tuple[bool, list[tuple[str, Any] | tuple[str, Any, Any]]]:
+    try:
+        hints = get_type_hints(fn, include_extras=True)
+    except NameError as exc:
+        raise TypeError(f"{fn.__qualname__}: {exc}; its types must be global") from exc
+    parameters = list(inspect.signature(fn).parameters.values())
+    takes_operation = bool(parameters) and hints.get(parameters[0].name) is Operation
+    if takes_operation and not inspect.iscoroutinefunction(fn):
+        raise TypeError(f"{fn.__qualname__} takes the operation, so it must be async")
+    return takes_operation, [
+        _field(fn, parameter, hints) for parameter in parameters[takes_operation:]
+    ]
+
+
+def _field(
+    fn: Function, parameter: inspect.Parameter, hints: dict[str, Any]
+) -> tuple[str, Any] | tuple[str, Any, Any]:
+    where = f"{fn.__qualname__}, parameter {parameter.name}"
+    if parameter.kind not in (
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    ):
+        raise TypeError(f"{where}: must be one that can be passed by its name")
+    if parameter.name not in hints:
+        raise TypeError(f"{where}: has no annotation; the schema is made from it")
+    if parameter.default is inspect.Parameter.empty:
+        return parameter.name, hints[parameter.name]
+    return parameter.name, hints[parameter.name], parameter.default
+
+
+def _members(value: msgspec.Struct) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__struct_fields__}
+
+
+def _caller(
+    fn: Function, takes_operation: bool
+) -> Callable[[Operation, dict[str, Any]], Awaitable[Any]]:
+    async def with_operation(operation: Operation, members: dict[str, Any]) -> Any:  # noqa: ANN401
+        return await fn(operation, **members)
+
+    async def after_dispatch(operation: Operation, members: dict[str, Any]) -> Any:  # noqa: ANN401
+        await operation.dispatch()
+        if inspect.iscoroutinefunction(fn):
+            return await fn(**members)
+        return await trio.to_thread.run_sync(
+            partial(fn, **members), abandon_on_cancel=True, limiter=_limiter()
+        )
+
+    return with_operation if takes_operation else after_dispatch
+
+
+def _limiter() -> trio.CapacityLimiter:
+    try:
+        return _threads.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(_MAX_THREADS)
+        _threads.set(limiter)
+        return limiter
+
+
+def _result(value: object) -> ToolResult:
+    if isinstance(value, ToolResult):
+        return attrs.evolve(value, text=_bounded(value.text))
+    if value is None:
+        return ToolResult("done")
+    if isinstance(value, str):
+        return ToolResult(_bounded(value))
+    return ToolResult(_bounded(msgspec.json.encode(value).decode()))
+
+
+def _bounded(text: str) -> str:
+    return cut_middle(safe_text(text), MAX_RESULT_CHARS)

@@ -1,0 +1,142 @@
+"""A fake `Operation` that knows an effect before its dispatch when it sees one.
+
+It looks at the workspace when it is made and again when `dispatch` is awaited: a
+file that appeared, went or changed in between is an effect too early, and so is a
+process that carries this operation's marker. `order` is what happened, in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import attrs
+import trio
+
+from greenroom.actors.tools import ToolContext
+from greenroom.protocol import (
+    Diff,
+    Location,
+    OperationId,
+    PlanEntry,
+    RunId,
+    SessionId,
+    ToolTarget,
+)
+
+RUN_ID = RunId("11111111-1111-4111-8111-111111111111")
+MARKER = "GREENROOM_OPERATION"
+
+
+def make_context(tmp_path: Path, **changes: object) -> ToolContext:
+    """Return a context whose workspace is a new folder in *tmp_path*."""
+    workspace = tmp_path.resolve() / "workspace"
+    workspace.mkdir(exist_ok=True)
+    context = ToolContext(
+        session_id=SessionId("session"),
+        run_id=RUN_ID,
+        workspace=workspace,
+        permission_mode="default",
+        scratch=tmp_path.resolve() / "scratch",
+        environment=dict(os.environ),
+    )
+    return attrs.evolve(context, **changes)
+
+
+@attrs.define(eq=False)
+class FakeOperation:
+    """One operation over *context*; `on_dispatch` may raise, or look around."""
+
+    context: ToolContext
+    call_id: str = "call_1"
+    request_seq: int = 1
+    on_dispatch: Callable[[], None] = lambda: None
+    order: list[str] = attrs.field(factory=list, init=False)
+    shown: list[str] = attrs.field(factory=list, init=False)
+    reports: list[tuple[str | None, tuple[Location, ...], tuple[Diff, ...]]] = (
+        attrs.field(factory=list, init=False)
+    )
+    plans: list[tuple[PlanEntry, ...]] = attrs.field(factory=list, init=False)
+    dispatched: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _before: dict[str, str] = attrs.field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._before = picture(self.context.workspace)
+
+    @property
+    def id(self) -> OperationId:
+        return OperationId(RUN_ID, self.request_seq, self.call_id)
+
+    @property
+    def idempotency_key(self) -> str:
+        return self.id.idempotency_key
+
+    async def dispatch(self, target: ToolTarget | None = None) -> None:
+        assert "dispatch" not in self.order, "dispatched twice"
+        assert picture(self.context.workspace) == self._before, (
+            "a file changed before dispatch"
+        )
+        assert not list(processes_of(self.id)), "a process started before dispatch"
+        await trio.lowlevel.checkpoint()
+        self.on_dispatch()
+        self.order.append("dispatch")
+        self.dispatched.set()
+
+    def progress(self, text: str) -> None:
+        assert "dispatch" in self.order, "output before dispatch"
+        self.order.append("progress")
+        self.shown.append(text)
+
+    def report(
+        self,
+        *,
+        title: str | None = None,
+        locations: Sequence[Location] = (),
+        diffs: Sequence[Diff] = (),
+    ) -> None:
+        self.order.append("report")
+        self.reports.append((title, tuple(locations), tuple(diffs)))
+
+    async def update_plan(self, entries: tuple[PlanEntry, ...]) -> int:
+        assert "dispatch" in self.order, "the plan changed before dispatch"
+        await trio.lowlevel.checkpoint()
+        self.order.append("plan")
+        self.plans.append(entries)
+        return len(self.plans)
+
+
+def picture(folder: Path) -> dict[str, str]:
+    """Return what is in *folder*: every path with its kind and content."""
+    return {
+        os.path.relpath(os.path.join(parent, name), folder): _content(
+            os.path.join(parent, name)
+        )
+        for parent, folders, names in os.walk(folder)
+        for name in (*folders, *names)
+    }
+
+
+def _content(path: str) -> str:
+    if os.path.islink(path):
+        return f"link to {os.readlink(path)}"
+    if os.path.isfile(path):
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    return "other"
+
+
+def processes_of(operation: OperationId | None = None) -> Iterator[int]:
+    """Yield the processes that carry the marker of *operation*, or of any (Linux)."""
+    wanted = f"{MARKER}={operation.hash if operation else ''}".encode()
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
+        if not name.isdecimal():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                members = file.read().split(b"\0")
+        except OSError:
+            continue
+        if any(member.startswith(wanted) for member in members):
+            yield int(name)
