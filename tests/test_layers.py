@@ -156,7 +156,7 @@ def problems(module: Module) -> list[str]:
         found += [f"line {item.line}: {p}" for p in _import_problems(module, item)]
     if module.layer == "protocol":
         found += _impure_calls(module)
-    return [f"{module.name}: {problem}" for problem in found]
+    return [f"{module.name}: {problem}" for problem in dict.fromkeys(found)]
 
 
 def _naming_problems(module: Module) -> Iterator[str]:
@@ -192,12 +192,27 @@ def _stdlib_problems(module: Module, top: str) -> Iterator[str]:
 def _own_import_problems(module: Module, item: Import) -> Iterator[str]:
     if item.source == "greenroom":
         item = attrs.evolve(item, source=item.target)
-    same = item.source == module.package or item.source.startswith(module.package + ".")
-    if same != item.relative:
-        kind = "relative" if same else "absolute"
-        yield f"import of {item.target} must be {kind}"
+    same = _is_within(item.source, module.package)
+    if item.relative and not same:
+        yield f"import of {item.source} must be absolute"
+    if same and not item.relative and not _is_sister_door(module, item.source):
+        yield f"import of {item.source} must be relative"
     yield from _direction_problems(module, item, same)
     yield from _front_door_problems(module, item, same)
+
+
+def _is_within(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+# Sub-packages of one package are to each other what packages are: front doors.
+def _is_sister_door(module: Module, source: str) -> bool:
+    door = ".".join(source.split(".")[:3])
+    return (
+        door != module.package
+        and not _is_within(module.folder, door)
+        and not _is_private(door.rpartition(".")[2])
+    )
 
 
 def _direction_problems(module: Module, item: Import, same: bool) -> Iterator[str]:
@@ -208,7 +223,7 @@ def _direction_problems(module: Module, item: Import, same: bool) -> Iterator[st
     if not same and part not in allowed:
         yield f"{module.package} may not import {item.source}"
     kernel = "greenroom.actors.kernel"
-    if module.folder.startswith(kernel) and not item.source.startswith(
+    if _is_within(module.folder, kernel) and not item.source.startswith(
         (kernel, "greenroom.protocol")
     ):
         yield f"the kernel knows nothing of {item.source}"
@@ -292,7 +307,11 @@ def problems_of(name: str, body: str, is_package: bool = False) -> list[str]:
         ("actors.runs._loop", "import requests"),
         ("actors.runs._loop", "from ..kernel._ref import Ref"),
         ("actors.runs._loop", "from ..kernel import _ref"),
-        ("actors.runs._loop", "from greenroom.actors.kernel import Ref"),
+        ("actors.runs._loop", "from greenroom.actors.runs import Run"),
+        ("actors.runs._loop", "from greenroom.actors.kernel._ref import Ref"),
+        ("actors.writer", "from greenroom.actors import Writer"),
+        ("storage.sqlite._open", "from greenroom.storage._store import Store"),
+        ("protocol.acp.v1", "from ....storage import Tape"),
         ("actors.runs._loop", "from greenroom.engine import Engine"),
         ("actors.runs._loop", "import time\nnow = time.time()"),
         ("actors.runs._loop", "from uuid import uuid4"),
@@ -318,6 +337,7 @@ def test_a_module_that_breaks_a_rule_is_found(name: str, body: str) -> None:
         ("storage.sqlite._open", "from .._store import Store"),
         ("actors.runs._loop", "from ..kernel import Ref\nfrom ._cost import Cost"),
         ("actors.runs._loop", "from greenroom.storage import Tape\nimport httpx2"),
+        ("actors.runs._loop", "from greenroom.actors.kernel import Ref"),
         ("actors.kernel._ref", "from greenroom.protocol import GreenroomError"),
         ("actors.kernel._clock", "import random, time\nnow = time.time()"),
         ("cli._main", "from greenroom.engine import open_engine"),

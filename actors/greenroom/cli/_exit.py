@@ -1,0 +1,62 @@
+"""How the command ends: one number for each reaction a caller can have."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from greenroom.protocol import GreenroomError, StorageError
+
+
+class ExitCode(IntEnum):
+    """What a script can tell from the exit status; documented in ``--help``."""
+
+    OK = 0
+    RUN_FAILED = 1
+    USAGE = 2
+    SESSION_HELD = 3
+    UNANSWERED = 4
+    STATE = 5
+    INTERRUPTED = 130
+    """128 plus SIGINT, as shells have it."""
+
+
+EXIT_CODE_HELP: Final = """\
+exit status:
+  0    it worked
+  1    the run ended in an error
+  2    wrong usage or configuration
+  3    the session is held by another engine
+  4    a permission or question could not be answered (no terminal, no --yes)
+  5    the state folder can't be used
+  130  interrupted by the user
+"""
+
+
+class CliError(GreenroomError):
+    """A command can't go on; ``exit_code`` says which kind of reason it is."""
+
+    code = "cli_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        exit_code: ExitCode = ExitCode.USAGE,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        if hint is not None:
+            self.hint = hint
+
+
+def exit_code_for(error: GreenroomError) -> ExitCode:
+    """Return the exit status that *error* stands for."""
+    match error:
+        case CliError():
+            return error.exit_code
+        case StorageError():
+            return ExitCode.STATE
+        case _:
+            return ExitCode.RUN_FAILED

@@ -1,0 +1,200 @@
+"""The command line's grammar. No effect and no default of a setting is in here.
+
+A flag that was not given is ``None``: defaults belong to `load_config`, which has
+to know what the user said and what nobody did.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Collection, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from ._exit import EXIT_CODE_HELP
+
+_DESCRIPTION: Final = """\
+An actor runtime for AI agents: every session is durable, can be cancelled at any
+moment and can be inspected afterwards.
+"""
+
+MAX_LISTED: Final = 1_000
+
+_SubParser = argparse.ArgumentParser
+
+
+def build_parser(commands: Collection[str]) -> argparse.ArgumentParser:
+    """Return the parser for *commands*, each of which must be a known one."""
+    parser = argparse.ArgumentParser(
+        prog="greenroom",
+        description=_DESCRIPTION,
+        epilog=EXIT_CODE_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"greenroom {version('greenroom')}"
+    )
+    choices = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, title="commands"
+    )
+    for name, (summary, details, add_arguments) in _COMMANDS.items():
+        if name in commands:
+            sub = choices.add_parser(
+                name,
+                help=summary,
+                description=f"{summary[0].upper()}{summary[1:]}. {details}",
+                epilog=EXIT_CODE_HELP,
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+                allow_abbrev=False,
+            )
+            add_arguments(sub)
+            _add_state(sub)
+    return parser
+
+
+def flags_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the flags that are settings, for `load_config`."""
+    return {name: value for name, value in vars(arguments).items() if value is not None}
+
+
+#### Commands
+
+
+def _demo(parser: _SubParser) -> None:
+    _add_color(parser)
+
+
+def _run(parser: _SubParser) -> None:
+    parser.add_argument(
+        "prompt", metavar="PROMPT", help="what to do; - reads it from standard input"
+    )
+    parser.add_argument(
+        "--session", metavar="ID", help="go on in this session instead of a new one"
+    )
+    parser.add_argument(
+        "--cwd",
+        type=_folder,
+        metavar="FOLDER",
+        help="the folder that file tools may touch (default: the current one)",
+    )
+    parser.add_argument(
+        "--yes",
+        action="store_true",
+        help="grant every permission without asking; use it on what you can lose",
+    )
+    _add_model(parser)
+    _add_json(parser, "print each event as one line of JSON")
+    _add_color(parser)
+
+
+def _sessions(parser: _SubParser) -> None:
+    parser.add_argument(
+        "--limit",
+        type=_count(MAX_LISTED),
+        default=20,
+        metavar="N",
+        help="how many, newest first (default: 20)",
+    )
+    _add_json(parser, "print each session as one line of JSON")
+
+
+def _inspect(parser: _SubParser) -> None:
+    parser.add_argument(
+        "target", metavar="SESSION|RUN", help="the id of a session or of a run"
+    )
+    _add_json(parser, "print each line of the story as one line of JSON")
+
+
+def _config(parser: _SubParser) -> None:
+    _add_model(parser)
+    _add_json(parser, "print one JSON object")
+    _add_color(parser)
+
+
+_Command = tuple[str, str, Callable[[_SubParser], None]]
+
+_COMMANDS: Final[Mapping[str, _Command]] = {
+    "demo": (
+        "show greenroom at work, without a key or a service",
+        "A rehearsed model reads, asks and writes in a temporary folder.",
+        _demo,
+    ),
+    "run": (
+        "run one prompt to the end of its turn",
+        "Text and tool calls are shown as they come.",
+        _run,
+    ),
+    "sessions": ("list the sessions of the state folder", "", _sessions),
+    "inspect": (
+        "tell what happened in a session or a run",
+        "The story is read from the tape; nothing is run and nothing is changed.",
+        _inspect,
+    ),
+    "config": (
+        "print every setting and where it came from",
+        "Keys are never printed, only whether one is set.",
+        _config,
+    ),
+}
+
+
+#### Arguments
+
+
+def _add_state(parser: _SubParser) -> None:
+    parser.add_argument(
+        "--state", metavar="FOLDER", help="the folder where sessions are kept"
+    )
+
+
+def _add_json(parser: _SubParser, description: str) -> None:
+    parser.add_argument("--json", action="store_true", help=description)
+
+
+def _add_color(parser: _SubParser) -> None:
+    parser.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        help="when to use colour (default: auto, which honours NO_COLOR)",
+    )
+
+
+def _add_model(parser: _SubParser) -> None:
+    parser.add_argument("--model", metavar="NAME", help="the model to ask")
+    parser.add_argument(
+        "--base-url", metavar="URL", help="the address of an OpenAI-compatible provider"
+    )
+    parser.add_argument(
+        "--provider",
+        metavar="DIALECT",
+        help="the provider's dialect (default: found from the address)",
+    )
+    parser.add_argument(
+        "--max-rounds",
+        type=_count(1_000_000, least=0),
+        metavar="N",
+        help="stop after N rounds of the model; 0 means no limit",
+    )
+
+
+def _count(most: int, *, least: int = 1) -> Callable[[str], int]:
+    def convert(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) <= 9):
+            raise argparse.ArgumentTypeError("must be a whole number")
+        if not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"must be {least} to {most}")
+        return int(text)
+
+    return convert
+
+
+def _folder(text: str) -> Path:
+    try:
+        path = Path(text).resolve()
+        if path.is_dir():
+            return path
+    except (OSError, ValueError):
+        pass
+    raise argparse.ArgumentTypeError("is not a folder")

@@ -1,0 +1,75 @@
+"""What events and endings are called in plain words. Pure; shared by the views."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from greenroom.protocol import MessageMetadata, StatusChanged, WaitReason
+
+_WAITS: Final[dict[WaitReason, str]] = {
+    "connect": "connecting to the provider",
+    "first_byte": "waiting for the model's first word",
+    "stream": "waiting for the model to go on",
+    "backoff": "waiting{} for the provider: trying again",
+    "rate_gate": "waiting{} for the provider: rate limited",
+    "tool": "waiting for a tool",
+    "permission": "waiting for your permission",
+    "question": "waiting for your answer",
+    "cleanup": "cleaning up",
+}
+
+LONG_WAITS: Final[frozenset[WaitReason]] = frozenset({"backoff", "rate_gate"})
+"""Waits that are worth a line of their own, even in a log."""
+
+
+def wait_words(status: StatusChanged) -> str | None:
+    """Return what the session waits for, or ``None`` when it doesn't wait."""
+    if status.waiting_for is None:
+        return None
+    seconds = "" if status.remaining is None else f" {_seconds(status.remaining)}"
+    return _WAITS[status.waiting_for].format(seconds)
+
+
+def ending_words(metadata: MessageMetadata) -> str:
+    """Return how a turn ended and what it cost, in one line.
+
+    Text of the provider may be in it: make it harmless before it is printed.
+    """
+    return " · ".join([_outcome(metadata), *_costs(metadata)])
+
+
+def count_words(count: int, noun: str) -> str:
+    """Return ``1 round`` or ``3 rounds``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _outcome(metadata: MessageMetadata) -> str:
+    reason = metadata.run_stop_reason or "unknown"
+    match metadata.run_outcome:
+        case "completed":
+            return "done" if reason == "complete" else f"done: {reason}"
+        case "paused":
+            return "paused: waiting for your answer"
+        case "aborted":
+            return f"stopped: {reason}"
+        case "error":
+            return f"failed: {metadata.error_text or reason}"
+        case None:
+            return "not ended"
+
+
+def _costs(metadata: MessageMetadata) -> list[str]:
+    costs: list[str] = []
+    if metadata.provider_rounds:
+        costs.append(count_words(metadata.provider_rounds, "round"))
+    if metadata.tool_calls:
+        costs.append(count_words(metadata.tool_calls, "tool call"))
+    if metadata.input_tokens is not None and metadata.output_tokens is not None:
+        costs.append(f"{metadata.input_tokens:,} + {metadata.output_tokens:,} tokens")
+    if metadata.generation_time is not None:
+        costs.append(_seconds(metadata.generation_time))
+    return costs
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 9.95 and seconds % 1 else f"{seconds:.0f} s"
