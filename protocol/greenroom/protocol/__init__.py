@@ -131,6 +131,18 @@ from ._permission import (
     permission_verdict as permission_verdict,
 )
 from ._request import ModelRequest as ModelRequest, ToolChoice as ToolChoice
+from ._retry import (
+    MAX_RETRIES as MAX_RETRIES,
+    MAX_SERVER_DELAY_MS as MAX_SERVER_DELAY_MS,
+    FailureClass as FailureClass,
+    RetryBudget as RetryBudget,
+    RetryDecision as RetryDecision,
+    RetryVerdict as RetryVerdict,
+    backoff_ms as backoff_ms,
+    classify_failure as classify_failure,
+    decide_retry as decide_retry,
+    server_delay_ms as server_delay_ms,
+)
 from ._run import (
     RUN_TRANSITIONS as RUN_TRANSITIONS,
     AskModel as AskModel,
