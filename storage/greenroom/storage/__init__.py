@@ -3,3 +3,60 @@
 Synchronous, on the caller's thread; no trio, because a commit must not be a
 checkpoint. Expected outcomes are returned, faults are raised.
 """
+
+from __future__ import annotations
+
+from ._errors import (
+    FencedError as FencedError,
+    HeadMovedError as HeadMovedError,
+    NoStoreError as NoStoreError,
+    RefusedFactError as RefusedFactError,
+)
+from ._store import (
+    MAX_FACTS as MAX_FACTS,
+    MAX_OPEN_COMMANDS as MAX_OPEN_COMMANDS,
+    MAX_PAGE_BYTES as MAX_PAGE_BYTES,
+    Appended as Appended,
+    Fenced as Fenced,
+    Grant as Grant,
+    HeadMoved as HeadMoved,
+    Held as Held,
+    InboxCommand as InboxCommand,
+    Member as Member,
+    MemberLost as MemberLost,
+    OpenRun as OpenRun,
+    Owner as Owner,
+    Page as Page,
+    Piece as Piece,
+    Posted as Posted,
+    Reader as Reader,
+    Receipt as Receipt,
+    Seen as Seen,
+    SessionRow as SessionRow,
+    Settled as Settled,
+    Store as Store,
+)
+from .names import (
+    MESSAGE_RECORDED as MESSAGE_RECORDED,
+    MESSAGE_RETRACTED as MESSAGE_RETRACTED,
+    PLAN_UPDATED as PLAN_UPDATED,
+    RUN_ACKNOWLEDGED as RUN_ACKNOWLEDGED,
+    SESSION_CONFIGURED as SESSION_CONFIGURED,
+    SESSION_START as SESSION_START,
+    Retracted as Retracted,
+    RunAcknowledged as RunAcknowledged,
+    bootstrap_facts as bootstrap_facts,
+    is_audit as is_audit,
+    message_fact as message_fact,
+    plan_fact as plan_fact,
+    retraction_fact as retraction_fact,
+    settings_fact as settings_fact,
+    tool_facts as tool_facts,
+)
+from .sqlite import (
+    SqliteReader as SqliteReader,
+    SqliteStore as SqliteStore,
+    open_reader as open_reader,
+    open_store as open_store,
+)
+from .tape import Tape as Tape

@@ -10,17 +10,19 @@ Rules that make implementations equal:
    writes. All facts or none; settled commands in the same transaction.
 3. A command is settled by the append that finishes it; an unsettled command is work
    that is owed.
-4. The lease gives liveness, the token gives safety. A takeover moves the token.
+4. The lease gives liveness, the token gives safety. Every acquire, release and
+   leave moves the token. Expired but not taken over may still append.
 5. A cursor is a session's sequence number. There is no global one.
 
 Projections (transcript, session list, usage) are derived from facts inside the
-append. Reads never need membership.
+append. Reads never need membership. Search is a projection in batches of its own
+(`Store.index_pending`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -34,6 +36,15 @@ from greenroom.protocol import (
     SessionSettings,
     TapeEntry,
 )
+
+MAX_PAGE_BYTES: Final = 8 << 20
+"""Payloads and metas in one page; one entry is always returned."""
+
+MAX_FACTS: Final = 1_000
+"""Facts in one append, and commands it settles."""
+
+MAX_OPEN_COMMANDS: Final = 1_000
+"""Unsettled commands of one session."""
 
 
 @attrs.frozen
@@ -184,12 +195,20 @@ class Reader(Protocol):
     ) -> Page:
         """Return up to *limit* entries after sequence *after*.
 
-        *stream* is ``tape`` or ``journal``; ``None`` means both.
+        A page may be shorter to stay within `MAX_PAGE_BYTES`, never empty while
+        there are more; the end is reached at an empty page. *stream* is ``tape`` or
+        ``journal``; ``None`` means both.
         """
         ...
 
+    def scopes(
+        self, after: SessionId | None = None, limit: int = 256
+    ) -> list[SessionId]:
+        """Return sessions that have a tape, by id, after *after*."""
+        ...
+
     def heads(self, scopes: Sequence[SessionId]) -> list[tuple[SessionId, int]]:
-        """Return the head of each of *scopes* that exists."""
+        """Return the head of each of *scopes* that has a tape."""
         ...
 
     def locate(self, scope: SessionId) -> Owner | None:
@@ -219,6 +238,14 @@ class Reader(Protocol):
         self, scope: SessionId, before: int | None = None, limit: int = 100
     ) -> list[MessageRecord]:
         """Return the newest messages with order below *before*, oldest first."""
+        ...
+
+    def message(self, scope: SessionId, message_id: str) -> MessageRecord | None:
+        """Return one message as last recorded; ``None`` if unknown or retracted."""
+        ...
+
+    def pending_messages(self, scope: SessionId) -> list[MessageRecord]:
+        """Return messages that are not finished, oldest first."""
         ...
 
     def message_count(self, scope: SessionId) -> int:
@@ -268,8 +295,14 @@ class Store(Reader, Protocol):
         """End *member* and free its sessions, their tokens moved."""
         ...
 
-    def acquire(self, member: Member, scope: SessionId, *, now: float) -> Grant | Held:
-        """Take *scope*: free, or its owner is dead; `Held` when it lives."""
+    def acquire(
+        self, member: Member, scope: SessionId, *, now: float
+    ) -> Grant | Held | MemberLost:
+        """Take *scope*: free, or its owner is dead; `Held` when it lives.
+
+        Taking what *member* owns already makes a new grant and fences the old one.
+        A session is made by being taken. `MemberLost` when *member* is dead itself.
+        """
         ...
 
     def claim(self, member: Member, limit: int, *, now: float) -> list[Grant]:
@@ -329,10 +362,43 @@ class Store(Reader, Protocol):
         """Return sessions of *member* with unsettled commands."""
         ...
 
+    def reset(
+        self, grant: Grant, expected_head: int, facts: Sequence[Fact], *, now: float
+    ) -> Appended | Fenced | HeadMoved:
+        """Start a new incarnation: forget all of the session, then write *facts*.
+
+        *facts* begin with the ``session/start`` anchor and get sequence 1. The
+        inbox is emptied too. All in one transaction (TAP-03).
+        """
+        ...
+
+    def delete(self, grant: Grant, expected_head: int) -> Fenced | HeadMoved | None:
+        """Forget the session and give it back; no new incarnation is made (TAP-03)."""
+        ...
+
     def cache_blocks(
         self, grant: Grant, message_id: str, blocks: str, *, now: float
     ) -> Fenced | None:
-        """Keep the blocks of a message in progress; a cache, not a fact (PER-05)."""
+        """Keep the blocks of a message in progress; a cache, not a fact (PER-05).
+
+        Dropped by the message's next revision; ignored for a finished message.
+        """
+        ...
+
+    def index_pending(self, limit: int = 500) -> int:
+        """Make up to *limit* entries findable; return how many, 0 when all are."""
+        ...
+
+    def rebuild(self, scope: SessionId) -> None:
+        """Derive every projection of *scope* from its facts again."""
+        ...
+
+    def checkpoint(self) -> None:
+        """Bring the log back to nothing, as far as readers let it."""
+        ...
+
+    def log_bytes(self) -> int:
+        """Return the size of the log beside the database."""
         ...
 
     def run_group(self, pieces: Sequence[Piece]) -> list[Settled]:
@@ -340,6 +406,7 @@ class Store(Reader, Protocol):
 
         A piece that raises is rolled back alone. When the commit itself fails every
         piece is settled with that error and its ``aborted`` is called, last first.
+        The error of a journal piece is a `JournalError`, ``persistence_failed``.
         """
         ...
 

@@ -1,0 +1,193 @@
+"""Names of the facts that the store itself understands, and how they are made.
+
+Everything else on a tape is kept and returned, never interpreted. Keys are chosen
+so that the same thing said twice is one fact and two things are two: a revision's
+key holds a hash of its content (TAP-02).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from greenroom.protocol import (
+    Fact,
+    FactKind,
+    MessageId,
+    MessageRecord,
+    Plan,
+    RunId,
+    SessionSettings,
+    SourceType,
+    ToolCallBlock,
+    canonical_json,
+    sha256_hex,
+)
+
+SESSION_START: Final = "session/start"
+SESSION_CONFIGURED: Final = "session/configured"
+MESSAGE_RECORDED: Final = "message/recorded"
+MESSAGE_RETRACTED: Final = "message/retracted"
+PLAN_UPDATED: Final = "plan/updated"
+RUN_ACKNOWLEDGED: Final = "recovery/run_acknowledged"
+
+STRICT_NAMES: Final = frozenset({"subagent/tape_linked", RUN_ACKNOWLEDGED})
+"""Names where another payload under an existing key is a conflict (TAP-02)."""
+
+_AUDIT_NAMES: Final = frozenset(
+    {
+        MESSAGE_RETRACTED,
+        "message/compaction_indicator",
+        "migration/backfill",
+        RUN_ACKNOWLEDGED,
+    }
+)
+_AUDIT_PREFIXES: Final = ("execution/", "view/", "provider/")
+
+
+class Retracted(msgspec.Struct, frozen=True, rename="camel"):
+    """Payload of ``message/retracted``: the message leaves transcript and view."""
+
+    message_id: MessageId
+
+
+class RunAcknowledged(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Payload of ``recovery/run_acknowledged``: the run was reported (JRN-20)."""
+
+    run_id: RunId
+    run_class: str
+    reason: str | None = None
+
+
+def is_strict(name: str) -> bool:
+    """Whether facts of this *name* treat a difference as a conflict."""
+    return name in STRICT_NAMES
+
+
+def is_audit(name: str) -> bool:
+    """Whether facts of this *name* stay out of search and view (TAP-10)."""
+    return name in _AUDIT_NAMES or name.startswith(_AUDIT_PREFIXES)
+
+
+def bootstrap_facts(incarnation: str, settings: SessionSettings) -> tuple[Fact, ...]:
+    """Return the facts a tape begins with: its anchor, then its settings (TAP-03).
+
+    *incarnation* is a fresh UUID: a tape that is cleared begins again with another.
+    """
+    anchor = Fact(
+        kind=FactKind.ANCHOR,
+        name=SESSION_START,
+        source_type=SourceType.SESSION,
+        source_id=incarnation,
+        meta=canonical_json({"incarnation": incarnation}),
+    )
+    return anchor, settings_fact(settings, revision=incarnation)
+
+
+def settings_fact(settings: SessionSettings, *, revision: str) -> Fact:
+    """Return *settings* as the session's new settings.
+
+    *revision* tells this change from every other one of the session.
+    """
+    return Fact(
+        kind=FactKind.EVENT,
+        name=SESSION_CONFIGURED,
+        source_type=SourceType.SESSION,
+        source_id=revision,
+        payload=canonical_json(settings),
+    )
+
+
+def message_fact(record: MessageRecord, *, revision: int = 0) -> Fact:
+    """Return *record* as a revision of its message (TAP-05).
+
+    The same record again is the same fact. To go back to an earlier content at
+    the very same ``updated_at``, count *revision* up.
+    """
+    payload = canonical_json(record)
+    stamp = f"{record.status}:{record.updated_at!r}:{revision}"
+    return Fact(
+        kind=FactKind.MESSAGE,
+        name=MESSAGE_RECORDED,
+        source_type=SourceType.MESSAGE,
+        source_id=record.id,
+        payload=payload,
+        provenance_key=(
+            f"message:{record.id}:revision:{stamp}:{sha256_hex(payload)[:16]}"
+        ),
+    )
+
+
+def retraction_fact(message_id: MessageId) -> Fact:
+    """Return the fact that takes a message out of transcript and view for good."""
+    return Fact(
+        kind=FactKind.EVENT,
+        name=MESSAGE_RETRACTED,
+        source_type=SourceType.MESSAGE,
+        source_id=message_id,
+        payload=canonical_json(Retracted(message_id)),
+    )
+
+
+def plan_fact(plan: Plan) -> Fact:
+    """Return *plan* as the plan in force."""
+    payload = canonical_json(plan)
+    return Fact(
+        kind=FactKind.EVENT,
+        name=PLAN_UPDATED,
+        source_type=SourceType.RUNTIME_EVENT,
+        source_id="plan",
+        source_seq=plan.revision,
+        payload=payload,
+        provenance_key=f"plan:{plan.revision}:{sha256_hex(payload)[:16]}",
+    )
+
+
+def tool_facts(message_id: MessageId, block: ToolCallBlock) -> tuple[Fact, Fact]:
+    """Return the call and the result of a finished *block* (TAP-06).
+
+    Raises:
+        ValueError: the call has no result yet.
+    """
+    if block.status not in ("success", "error"):
+        raise ValueError(f"tool call {block.call_id!r} is {block.status}, not finished")
+    of = {"messageId": message_id, "toolCallId": block.call_id, "name": block.name}
+    call = of | {"arguments": block.arguments, "requestSeq": block.request_seq}
+    result = of | {"response": block.response or "", "isError": block.status == "error"}
+    return (
+        _tool_fact(FactKind.TOOL_CALL, SourceType.TOOL_CALL, block, call),
+        _tool_fact(FactKind.TOOL_RESULT, SourceType.TOOL_RESULT, block, result),
+    )
+
+
+def acknowledged_fact(run: RunAcknowledged) -> Fact:
+    """Return the fact that *run* was reported by a recovery."""
+    return Fact(
+        kind=FactKind.EVENT,
+        name=RUN_ACKNOWLEDGED,
+        source_type=SourceType.RUNTIME_EVENT,
+        source_id=run.run_id,
+        payload=canonical_json(run),
+    )
+
+
+def _tool_fact(
+    kind: FactKind,
+    source: SourceType,
+    block: ToolCallBlock,
+    content: Mapping[str, object],
+) -> Fact:
+    payload = canonical_json(content)
+    return Fact(
+        kind=kind,
+        name="tool/called" if kind is FactKind.TOOL_CALL else "tool/settled",
+        source_type=source,
+        source_id=block.id,
+        source_seq=block.request_seq,
+        payload=payload,
+        provenance_key=(
+            f"{kind}:{content['messageId']}:{block.call_id}:{sha256_hex(payload)}"
+        ),
+    )

@@ -1,0 +1,10 @@
+"""The store on SQLite: the embedded default.
+
+WAL, ``synchronous=FULL``, one writer connection per process; several processes
+share one file. What only SQLite has stays in here.
+"""
+
+from __future__ import annotations
+
+from ._open import open_reader as open_reader, open_store as open_store
+from ._store import SqliteReader as SqliteReader, SqliteStore as SqliteStore

@@ -1,0 +1,208 @@
+"""The schema, as the list of steps that made it.
+
+A step is never changed once released; a new one is added below. `SCHEMA_VERSION`
+is the length of the list, and the table `migration` says which steps a file has.
+What each table is for is told in docs/storage.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import apsw
+
+from greenroom.protocol import CorruptStoreError, NewerSchemaError
+
+from ._connection import one, run
+
+APPLICATION_ID: Final = 0x67726E72
+"""``grnr``: tells our file from any other SQLite database."""
+
+_M001_INITIAL: Final = """
+CREATE TABLE member (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    node TEXT NOT NULL,
+    addr TEXT NOT NULL,
+    ttl REAL NOT NULL,
+    expires REAL NOT NULL,
+    dead INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+-- The hot row of a session: small, rewritten by every append. It outlives a
+-- deletion, so that tokens never go back.
+CREATE TABLE session (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    head INTEGER NOT NULL DEFAULT 0,
+    token INTEGER NOT NULL DEFAULT 0,
+    owner INTEGER,
+    indexed INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX session_owner ON session(owner) WHERE owner IS NOT NULL;
+CREATE INDEX session_unindexed ON session(id) WHERE indexed < head;
+
+CREATE TABLE fact (
+    id INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    stream INTEGER NOT NULL,  -- 0 tape, 1 journal
+    kind TEXT NOT NULL CHECK (
+        kind IN ('event', 'anchor', 'message', 'tool_call', 'tool_result')),
+    name TEXT NOT NULL,
+    source_type TEXT NOT NULL CHECK (
+        source_type IN ('session', 'message', 'assistant_block', 'tool_call',
+            'tool_result', 'runtime_event', 'migration', 'summary', 'fork',
+            'subagent')),
+    source_id TEXT NOT NULL,
+    source_seq INTEGER NOT NULL,
+    digest BLOB NOT NULL,  -- of the provenance key in force
+    provenance_key TEXT NOT NULL,  -- '' where it is the default one
+    payload TEXT NOT NULL,
+    meta TEXT NOT NULL,
+    at REAL NOT NULL,
+    UNIQUE (session, seq),
+    UNIQUE (session, digest)
+) STRICT;
+CREATE INDEX fact_run ON fact(source_id, session, seq) WHERE stream = 1;
+
+-- Sessions that a reset or delete is working on, within its transaction.
+CREATE TABLE lifecycle (session INTEGER PRIMARY KEY) STRICT;
+CREATE TRIGGER fact_is_not_updated BEFORE UPDATE ON fact BEGIN
+    SELECT RAISE(ABORT, 'the tape is append-only: a fact is never updated');
+END;
+CREATE TRIGGER fact_is_not_deleted BEFORE DELETE ON fact
+WHEN NOT EXISTS (SELECT 1 FROM lifecycle WHERE session = OLD.session) BEGIN
+    SELECT RAISE(ABORT, 'the tape is append-only: a fact is never deleted');
+END;
+
+-- Runs with a strict fact and neither terminal nor acknowledgement: the index
+-- that bounds recovery by unresolved runs.
+CREATE TABLE open_run (
+    session INTEGER NOT NULL,
+    run_id TEXT NOT NULL,
+    PRIMARY KEY (session, run_id)
+) STRICT, WITHOUT ROWID;
+
+-- Results of appends that had an id, for a commit in doubt.
+CREATE TABLE append_result (
+    pos INTEGER PRIMARY KEY AUTOINCREMENT,
+    session INTEGER NOT NULL,
+    append_id TEXT NOT NULL,
+    result TEXT NOT NULL,
+    UNIQUE (session, append_id)
+) STRICT;
+
+CREATE TABLE command (
+    pos INTEGER PRIMARY KEY AUTOINCREMENT,
+    session INTEGER NOT NULL,
+    command_id TEXT NOT NULL,
+    body TEXT NOT NULL,
+    posted_at REAL NOT NULL,
+    settled INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (session, command_id)
+) STRICT;
+CREATE INDEX command_open ON command(session, pos) WHERE settled = 0;
+
+-- Projections: derived from facts, rebuilt from them.
+CREATE TABLE session_info (
+    session INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    settings TEXT,
+    plan TEXT,
+    messages INTEGER NOT NULL DEFAULT 0,
+    open INTEGER NOT NULL DEFAULT 0,
+    input_tokens INTEGER,
+    output_tokens INTEGER
+) STRICT;
+CREATE INDEX session_info_list ON session_info(updated_at, name)
+WHERE settings IS NOT NULL;
+
+CREATE TABLE message (
+    id INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    order_seq INTEGER NOT NULL,
+    role TEXT NOT NULL,
+    status TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    pending_blocks TEXT,  -- all blocks while pending; block rows when finished
+    open INTEGER NOT NULL,
+    input_tokens INTEGER,
+    output_tokens INTEGER,
+    retracted INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (session, name)
+) STRICT;
+CREATE UNIQUE INDEX message_order ON message(session, order_seq)
+WHERE retracted = 0;
+CREATE INDEX message_pending ON message(session, order_seq)
+WHERE status = 'pending' AND retracted = 0;
+
+CREATE TABLE block (
+    message INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (message, position)
+) STRICT, WITHOUT ROWID;
+
+-- A cache: blocks of messages in progress.
+CREATE TABLE cached_blocks (
+    session INTEGER NOT NULL,
+    message TEXT NOT NULL,
+    blocks TEXT NOT NULL,
+    at REAL NOT NULL,
+    UNIQUE (session, message)
+) STRICT;
+
+-- Words are cut in Python; the tokenizer only splits them at spaces. Row ids are
+-- those of fact.
+CREATE VIRTUAL TABLE word_index USING fts5(
+    words, tokenize = 'ascii', content = '', contentless_delete = 1, detail = none
+);
+"""
+
+MIGRATIONS: Final[tuple[tuple[str, str], ...]] = (("m001_initial", _M001_INITIAL),)
+SCHEMA_VERSION: Final = len(MIGRATIONS)
+
+
+def schema_version(db: apsw.Connection) -> int:
+    """Return how many steps the file has; 0 for a new one.
+
+    Raises:
+        CorruptStoreError: the file is a database, but not greenroom's.
+        NewerSchemaError: it has steps that are not known here.
+    """
+    application = one(db, "PRAGMA application_id")
+    tables = one(db, "SELECT count(*) FROM sqlite_schema")
+    if application == (0,) and tables == (0,):
+        return 0
+    if application != (APPLICATION_ID,):
+        raise CorruptStoreError(
+            "the file is a database, but not one of greenroom's",
+            hint="use another state folder",
+        )
+    found = one(db, "SELECT max(version) FROM migration")
+    version = found[0] if found and found[0] is not None else 0
+    if version > SCHEMA_VERSION:
+        raise NewerSchemaError(version, SCHEMA_VERSION)
+    return version
+
+
+def migrate(db: apsw.Connection) -> None:
+    """Bring the file to the newest schema, each step a transaction."""
+    for version in range(schema_version(db), SCHEMA_VERSION):
+        with db:
+            _apply(db, version)
+
+
+def _apply(db: apsw.Connection, version: int) -> None:
+    name, sql = MIGRATIONS[version]
+    if version == 0:
+        run(db, f"PRAGMA application_id = {APPLICATION_ID}")
+        run(db, "CREATE TABLE migration (version INTEGER PRIMARY KEY, name TEXT)")
+    run(db, sql)
+    run(db, "INSERT INTO migration VALUES (?, ?)", version + 1, name)

@@ -1,0 +1,236 @@
+"""Projections in rows: what an appended fact changes beside the tape.
+
+Called inside the append's savepoint, in the order of the facts. Decisions are
+`_projection`'s; here they become rows. Payloads were checked before (`_admission`).
+"""
+
+from __future__ import annotations
+
+import apsw
+import msgspec
+
+from greenroom.protocol import (
+    JOURNAL_NAMES,
+    Block,
+    Fact,
+    MessageMetadata,
+    MessageRecord,
+    TapeEntry,
+)
+
+from .. import names
+from .._errors import RefusedFactError
+from .._projection import (
+    Mark,
+    Totals,
+    after_revision,
+    mark_of,
+    retracted,
+    supersedes,
+)
+from ._connection import one, run
+
+_RECORD = msgspec.json.Decoder(MessageRecord)
+_RETRACTED = msgspec.json.Decoder(names.Retracted)
+_ENCODER = msgspec.json.Encoder()
+
+TABLES = ("session_info", "message", "open_run")
+"""What `forget` empties and `project` fills again; block rows go with messages."""
+
+
+def project(db: apsw.Connection, session: int, entry: TapeEntry) -> None:
+    """Bring the projections of *session* up to *entry*, its newest."""
+    fact, at = entry.fact, entry.created_at
+    if entry.seq == 1:
+        run(
+            db,
+            "INSERT INTO session_info (session, name, created_at, updated_at)"
+            " VALUES (?, ?, ?, ?)",
+            session,
+            entry.session_id,
+            at,
+            at,
+        )
+    match fact.name:
+        case names.MESSAGE_RECORDED:
+            _record_message(db, session, _RECORD.decode(fact.payload), at)
+        case names.MESSAGE_RETRACTED:
+            _retract_message(db, session, _RETRACTED.decode(fact.payload).message_id)
+        case names.SESSION_CONFIGURED:
+            _set_info(db, session, "settings", fact.payload, at)
+        case names.PLAN_UPDATED:
+            _set_info(db, session, "plan", fact.payload, at)
+        case names.RUN_ACKNOWLEDGED:
+            close_run(db, session, fact.source_id)
+        case _:
+            _project_journal(db, session, fact)
+
+
+def forget(db: apsw.Connection, session: int) -> None:
+    """Remove every projection of *session* but its search rows."""
+    run(
+        db,
+        "DELETE FROM block WHERE message IN (SELECT id FROM message WHERE session = ?)",
+        session,
+    )
+    for table in TABLES:
+        run(db, f"DELETE FROM {table} WHERE session = ?", session)
+
+
+def open_run(db: apsw.Connection, session: int, run_id: str) -> None:
+    """Make the run known as unresolved."""
+    run(db, "INSERT OR IGNORE INTO open_run VALUES (?, ?)", session, run_id)
+
+
+def close_run(db: apsw.Connection, session: int, run_id: str) -> None:
+    """Make the run known as resolved."""
+    run(db, "DELETE FROM open_run WHERE session = ? AND run_id = ?", session, run_id)
+
+
+def _project_journal(db: apsw.Connection, session: int, fact: Fact) -> None:
+    if fact.name not in JOURNAL_NAMES:
+        return
+    if fact.name == "execution/run_terminal":
+        close_run(db, session, fact.source_id)
+    else:
+        open_run(db, session, fact.source_id)
+
+
+def _set_info(
+    db: apsw.Connection, session: int, column: str, value: str, at: float
+) -> None:
+    sql = f"UPDATE session_info SET {column} = ?, updated_at = ? WHERE session = ?"
+    run(db, sql, value, at, session)
+
+
+#### Messages
+
+
+def _record_message(
+    db: apsw.Connection, session: int, record: MessageRecord, at: float
+) -> None:
+    run(
+        db,
+        "DELETE FROM cached_blocks WHERE session = ? AND message = ?",
+        session,
+        record.id,
+    )
+    old, new = _mark(db, session, record.id), mark_of(record)
+    if not supersedes(new, old):
+        return
+    message = _write_header(db, session, record, new)
+    _write_blocks(db, message, () if record.status == "pending" else record.blocks)
+    _count(db, session, old, new, at)
+
+
+def _retract_message(db: apsw.Connection, session: int, message_id: str) -> None:
+    old = _mark(db, session, message_id)
+    if old is None or old.retracted:
+        return
+    run(
+        db,
+        "UPDATE message SET retracted = 1, open = 0 WHERE session = ? AND name = ?",
+        session,
+        message_id,
+    )
+    _count(db, session, old, retracted(old), None)
+
+
+def _mark(db: apsw.Connection, session: int, message_id: str) -> Mark | None:
+    row = one(
+        db,
+        "SELECT status, open, input_tokens, output_tokens, retracted"
+        " FROM message WHERE session = ? AND name = ?",
+        session,
+        message_id,
+    )
+    if row is None:
+        return None
+    status, waits, input_tokens, output_tokens, gone = row
+    return Mark(
+        status != "pending", bool(waits), input_tokens, output_tokens, bool(gone)
+    )
+
+
+def _write_header(
+    db: apsw.Connection, session: int, record: MessageRecord, mark: Mark
+) -> int:
+    pending = None if mark.finished else _ENCODER.encode(record.blocks).decode()
+    try:
+        row = one(
+            db,
+            "INSERT INTO message (session, name, order_seq, role, status, metadata,"
+            " created_at, updated_at, pending_blocks, open, input_tokens,"
+            " output_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (session, name) DO UPDATE SET order_seq = excluded.order_seq,"
+            " role = excluded.role, status = excluded.status,"
+            " metadata = excluded.metadata, created_at = excluded.created_at,"
+            " updated_at = excluded.updated_at,"
+            " pending_blocks = excluded.pending_blocks, open = excluded.open,"
+            " input_tokens = excluded.input_tokens,"
+            " output_tokens = excluded.output_tokens RETURNING id",
+            session,
+            record.id,
+            record.order_seq,
+            record.role,
+            record.status,
+            _encode_metadata(record.metadata),
+            record.created_at,
+            record.updated_at,
+            pending,
+            mark.open,
+            mark.input_tokens,
+            mark.output_tokens,
+        )
+    except apsw.ConstraintError as exc:
+        raise RefusedFactError(
+            f"order {record.order_seq} of message {record.id!r} is another message's"
+        ) from exc
+    assert row is not None
+    return row[0]
+
+
+def _encode_metadata(metadata: MessageMetadata) -> str:
+    return _ENCODER.encode(metadata).decode()
+
+
+def _write_blocks(db: apsw.Connection, message: int, blocks: tuple[Block, ...]) -> None:
+    for position, block in enumerate(blocks):
+        run(
+            db,
+            "INSERT INTO block VALUES (?, ?, ?) ON CONFLICT (message, position)"
+            " DO UPDATE SET body = excluded.body WHERE body <> excluded.body",
+            message,
+            position,
+            _ENCODER.encode(block).decode(),
+        )
+    run(
+        db,
+        "DELETE FROM block WHERE message = ? AND position >= ?",
+        message,
+        len(blocks),
+    )
+
+
+def _count(
+    db: apsw.Connection, session: int, old: Mark | None, new: Mark, at: float | None
+) -> None:
+    row = one(
+        db,
+        "SELECT messages, open, input_tokens, output_tokens FROM session_info"
+        " WHERE session = ?",
+        session,
+    )
+    assert row is not None
+    totals = after_revision(Totals(*row), old, new)
+    run(
+        db,
+        "UPDATE session_info SET messages = ?, open = ?, input_tokens = ?,"
+        " output_tokens = ?, updated_at = coalesce(?, updated_at) WHERE session = ?",
+        totals.messages,
+        totals.open,
+        totals.input_tokens,
+        totals.output_tokens,
+        at,
+        session,
+    )

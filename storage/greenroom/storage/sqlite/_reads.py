@@ -1,0 +1,379 @@
+"""Reads: functions that `SqliteReader` and `SqliteStore` bind as methods.
+
+Each is one statement, or several inside one read transaction, and leaves no
+statement open. Inside a group they see what the group has written so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Protocol, TypeVar
+
+import apsw
+import msgspec
+
+from greenroom.protocol import (
+    Block,
+    Fact,
+    FactKind,
+    MessageId,
+    MessageMetadata,
+    MessageRecord,
+    Plan,
+    RunId,
+    SessionId,
+    SessionSettings,
+    SourceType,
+    TapeEntry,
+)
+
+from .._errors import corrupt
+from .._limits import clamp, within_page
+from .._store import OpenRun, Owner, Page, SessionRow
+from .._words import query_words
+from ._connection import Row, Value, each, mapped_errors, one, reading, rows
+from ._folder import Proofs
+
+T = TypeVar("T")
+
+_BLOCKS = msgspec.json.Decoder(tuple[Block, ...])
+_METADATA = msgspec.json.Decoder(MessageMetadata)
+_SETTINGS = msgspec.json.Decoder(SessionSettings)
+_PLAN = msgspec.json.Decoder(Plan)
+
+_FACT = (
+    "f.seq, f.token, f.kind, f.name, f.source_type, f.source_id, f.source_seq,"
+    " f.payload, f.meta, f.provenance_key, f.at"
+)
+_MESSAGE = (
+    "m.name, m.order_seq, m.role, m.status, m.metadata, m.created_at, m.updated_at,"
+    " m.pending_blocks, m.id"
+)
+_SESSION = (
+    "i.name, i.settings, i.created_at, i.updated_at, s.head, i.messages,"
+    " i.input_tokens, i.output_tokens, i.open"
+)
+_STREAMS = {"tape": 0, "journal": 1}
+
+
+class Connected(Protocol):
+    """What a read needs."""
+
+    @property
+    def connection(self) -> apsw.Connection:
+        """The connection to read from."""
+        ...
+
+    @property
+    def proofs(self) -> Proofs:
+        """The members' proofs of life."""
+        ...
+
+
+#### Tape
+
+
+def page(
+    self: Connected,
+    scope: SessionId,
+    after: int,
+    limit: int = 256,
+    stream: str | None = None,
+) -> Page:
+    """See `Reader.page`."""
+    only = "" if stream is None else f" AND f.stream = {_STREAMS[stream]}"
+    sql = (
+        f"SELECT {_FACT} FROM fact f WHERE f.session = ? AND f.seq > ?{only}"
+        " ORDER BY f.seq LIMIT ?"
+    )
+    with reading(self.connection):
+        found = one(
+            self.connection, "SELECT id, head FROM session WHERE name = ?", scope
+        )
+        if found is None:
+            return Page((), 0)
+        session, head = found
+        # Not read whole: a page may end by bytes before it ends by count.
+        facts = each(self.connection, sql, session, after, clamp(limit, 1_000))
+        with closing(facts):
+            entries = within_page(entry_of(scope, row) for row in facts)
+    return Page(entries, head)
+
+
+def scopes(
+    self: Connected, after: SessionId | None = None, limit: int = 256
+) -> list[SessionId]:
+    """See `Reader.scopes`."""
+    sql = "SELECT name FROM session WHERE head > 0 AND name > ? ORDER BY name LIMIT ?"
+    with mapped_errors():
+        found = rows(self.connection, sql, after or "", clamp(limit, 1_000))
+    return [SessionId(name) for (name,) in found]
+
+
+def heads(self: Connected, scopes: Sequence[SessionId]) -> list[tuple[SessionId, int]]:
+    """See `Reader.heads`."""
+    sql = "SELECT head FROM session WHERE name = ? AND head > 0"
+    with reading(self.connection):
+        found = [(scope, one(self.connection, sql, scope)) for scope in scopes]
+    return [(scope, row[0]) for scope, row in found if row is not None]
+
+
+def search(
+    self: Connected, query: str, *, scope_prefix: str = "", limit: int = 20
+) -> list[tuple[SessionId, int]]:
+    """See `Reader.search`."""
+    words = query_words(query)
+    if not words:
+        return []
+    sql = (
+        "SELECT s.name, f.seq FROM word_index JOIN fact f ON f.id = word_index.rowid"
+        " JOIN session s ON s.id = f.session WHERE word_index MATCH ?"
+        " AND substr(s.name, 1, ?) = ?"
+        " ORDER BY f.at DESC, s.name, f.seq DESC LIMIT ?"
+    )
+    match = " AND ".join(f'"{word}"' for word in words)
+    values = (match, len(scope_prefix), scope_prefix, clamp(limit, 100))
+    with mapped_errors():
+        return [(SessionId(n), seq) for n, seq in rows(self.connection, sql, *values)]
+
+
+#### Sessions and their transcripts
+
+
+def sessions(
+    self: Connected, limit: int = 100, before: tuple[float, SessionId] | None = None
+) -> list[SessionRow]:
+    """See `Reader.sessions`."""
+    older = "" if before is None else " AND (i.updated_at, i.name) < (?, ?)"
+    sql = (
+        f"SELECT {_SESSION} FROM session_info i JOIN session s ON s.id = i.session"
+        f" WHERE i.settings IS NOT NULL{older}"
+        " ORDER BY i.updated_at DESC, i.name DESC LIMIT ?"
+    )
+    with mapped_errors():
+        found = rows(self.connection, sql, *(before or ()), clamp(limit, 500))
+    return [_session_row(row) for row in found]
+
+
+def session(self: Connected, scope: SessionId) -> SessionRow | None:
+    """See `Reader.session`."""
+    sql = (
+        f"SELECT {_SESSION} FROM session s JOIN session_info i ON i.session = s.id"
+        " WHERE s.name = ? AND i.settings IS NOT NULL"
+    )
+    with mapped_errors():
+        row = one(self.connection, sql, scope)
+    return None if row is None else _session_row(row)
+
+
+def messages(
+    self: Connected, scope: SessionId, before: int | None = None, limit: int = 100
+) -> list[MessageRecord]:
+    """See `Reader.messages`."""
+    where = "retracted = 0 AND order_seq < ? ORDER BY order_seq DESC LIMIT ?"
+    last = before if before is not None else (1 << 63) - 1
+    return _messages(self, scope, where, last, clamp(limit, 500))
+
+
+def message(self: Connected, scope: SessionId, message_id: str) -> MessageRecord | None:
+    """See `Reader.message`."""
+    found = _messages(self, scope, "name = ? AND retracted = 0", message_id)
+    return found[0] if found else None
+
+
+def pending_messages(self: Connected, scope: SessionId) -> list[MessageRecord]:
+    """See `Reader.pending_messages`."""
+    return _messages(self, scope, "status = 'pending' AND retracted = 0")
+
+
+def message_count(self: Connected, scope: SessionId) -> int:
+    """See `Reader.message_count`."""
+    sql = (
+        "SELECT i.messages FROM session s JOIN session_info i ON i.session = s.id"
+        " WHERE s.name = ?"
+    )
+    with mapped_errors():
+        row = one(self.connection, sql, scope)
+    return 0 if row is None else row[0]
+
+
+def plan(self: Connected, scope: SessionId) -> Plan | None:
+    """See `Reader.plan`."""
+    sql = (
+        "SELECT i.plan FROM session s JOIN session_info i ON i.session = s.id"
+        " WHERE s.name = ? AND i.plan IS NOT NULL"
+    )
+    with mapped_errors():
+        row = one(self.connection, sql, scope)
+    return None if row is None else _decode(_PLAN, row[0], f"plan of {scope!r}")
+
+
+def cached_blocks(self: Connected, scope: SessionId, message_id: str) -> str | None:
+    """See `Reader.cached_blocks`."""
+    sql = (
+        "SELECT c.blocks FROM session s JOIN cached_blocks c ON c.session = s.id"
+        " WHERE s.name = ? AND c.message = ?"
+    )
+    with mapped_errors():
+        row = one(self.connection, sql, scope, message_id)
+    return None if row is None else row[0]
+
+
+#### Owners and runs
+
+
+def locate(self: Connected, scope: SessionId) -> Owner | None:
+    """See `Reader.locate`."""
+    sql = (
+        "SELECT m.id, m.node, m.addr FROM session s JOIN member m ON m.id = s.owner"
+        " WHERE s.name = ?"
+    )
+    with mapped_errors():
+        row = one(self.connection, sql, scope)
+    return None if row is None else Owner(str(row[0]), row[1], row[2])
+
+
+def owed_by_dead(self: Connected) -> list[SessionId]:
+    """See `Reader.owed_by_dead`."""
+    owned = (
+        "SELECT s.name, s.owner, m.dead FROM session s"
+        " LEFT JOIN member m ON m.id = s.owner WHERE s.owner IS NOT NULL"
+    )
+    unowned = (
+        "SELECT DISTINCT s.name FROM command c JOIN session s ON s.id = c.session"
+        " WHERE c.settled = 0 AND s.owner IS NULL"
+    )
+    with reading(self.connection):
+        held = rows(self.connection, owned)
+        free = rows(self.connection, unowned)
+    living = {
+        owner: not dead and self.proofs.lives(owner)
+        for owner, dead in {(owner, dead) for _, owner, dead in held}
+    }
+    names = [name for name, owner, _ in held if not living[owner]]
+    return sorted(SessionId(name) for name in [*names, *(name for (name,) in free)])
+
+
+def run_session(self: Connected, run_id: RunId) -> SessionId | None:
+    """See `Reader.run_session`."""
+    sql = (
+        "SELECT s.name FROM fact f JOIN session s ON s.id = f.session"
+        " WHERE f.stream = 1 AND f.source_id = ? ORDER BY f.at LIMIT 1"
+    )
+    with mapped_errors():
+        row = one(self.connection, sql, run_id)
+    return None if row is None else SessionId(row[0])
+
+
+def open_runs(self: Connected, scope: SessionId) -> list[OpenRun]:
+    """See `Reader.open_runs`."""
+    with reading(self.connection):
+        found = rows(self.connection, OPEN_RUNS, scope)
+        return [
+            OpenRun(
+                scope,
+                RunId(run_id),
+                tuple(
+                    entry_of(scope, row)
+                    for row in rows(self.connection, RUN_ENTRIES, run_id, session)
+                ),
+            )
+            for session, run_id in found
+        ]
+
+
+OPEN_RUNS = (
+    "SELECT o.session, o.run_id FROM session s JOIN open_run o ON o.session = s.id"
+    " WHERE s.name = ?"
+)
+"""Bounded by unresolved runs: `open_run` holds no other (JRN-18)."""
+
+RUN_ENTRIES = (
+    f"SELECT {_FACT} FROM fact f WHERE f.stream = 1 AND f.source_id = ?"
+    " AND f.session = ? ORDER BY f.seq"
+)
+
+
+#### Rows to values
+
+
+def entry_of(scope: SessionId, row: Row) -> TapeEntry:
+    """Return the entry in a row of the columns of a fact."""
+    return TapeEntry(
+        session_id=scope,
+        seq=row[0],
+        token=row[1],
+        fact=Fact(
+            kind=FactKind(row[2]),
+            name=row[3],
+            source_type=SourceType(row[4]),
+            source_id=row[5],
+            source_seq=row[6],
+            payload=row[7],
+            meta=row[8],
+            provenance_key=row[9],
+        ),
+        created_at=row[10],
+    )
+
+
+def _messages(
+    self: Connected, scope: SessionId, where: str, *values: Value
+) -> list[MessageRecord]:
+    session = "session = (SELECT id FROM session WHERE name = ?)"
+    chosen = f"SELECT * FROM message WHERE {session} AND {where}"
+    with reading(self.connection):
+        headers = rows(
+            self.connection,
+            f"SELECT {_MESSAGE} FROM ({chosen}) m ORDER BY m.order_seq",
+            scope,
+            *values,
+        )
+        blocks: dict[int, list[str]] = {}
+        for message, body in rows(
+            self.connection,
+            f"SELECT b.message, b.body FROM ({chosen}) m JOIN block b"
+            " ON b.message = m.id ORDER BY b.message, b.position",
+            scope,
+            *values,
+        ):
+            blocks.setdefault(message, []).append(body)
+    return [_message(row, blocks.get(row[8], [])) for row in headers]
+
+
+def _message(row: Row, bodies: list[str]) -> MessageRecord:
+    name, order_seq, role, status, metadata, created_at, updated_at, pending, _ = row
+    blocks = pending if pending is not None else f"[{','.join(bodies)}]"
+    what = f"message {name!r}"
+    return MessageRecord(
+        id=MessageId(name),
+        order_seq=order_seq,
+        role=role,
+        status=status,
+        blocks=_decode(_BLOCKS, blocks, what),
+        metadata=_decode(_METADATA, metadata, what),
+        created_at=created_at,
+        updated_at=updated_at,
+    )
+
+
+def _session_row(row: Row) -> SessionRow:
+    return SessionRow(
+        id=SessionId(row[0]),
+        settings=_decode(_SETTINGS, row[1], f"settings of {row[0]!r}"),
+        created_at=row[2],
+        updated_at=row[3],
+        head=row[4],
+        message_count=row[5],
+        input_tokens=row[6],
+        output_tokens=row[7],
+        has_open_interaction=row[8] > 0,
+    )
+
+
+def _decode(decoder: msgspec.json.Decoder[T], text: str, what: str) -> T:
+    try:
+        return decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise corrupt(what, exc) from exc
