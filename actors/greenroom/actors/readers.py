@@ -1,0 +1,77 @@
+"""Readers: a few read connections, each used by one short read at a time.
+
+A read runs in a worker thread, so a slow disk never stops the loop. It is not
+interrupted by cancellation: it is short by contract, and its connection is given
+back before the caller goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar, final
+
+import attrs
+import trio
+
+from greenroom.protocol import StorageError
+from greenroom.storage import Reader
+
+MAX_READERS: Final = 3
+"""Connections; further reads wait in line."""
+
+T = TypeVar("T")
+
+
+@final
+@attrs.define(eq=False)
+class Readers:
+    """Run reads beside the writer; made by `open_readers`."""
+
+    _open: Callable[[], Reader]
+    _limiter: trio.CapacityLimiter = attrs.field(
+        factory=lambda: trio.CapacityLimiter(MAX_READERS)
+    )
+    _idle: list[Reader] = attrs.field(factory=list[Reader])
+    """Connections that no read uses; opened when first needed."""
+    _is_closed: bool = False
+
+    async def read(self, fn: Callable[[Reader], T]) -> T:
+        """Return *fn* of a reader; *fn* keeps nothing of it.
+
+        Raises:
+            StorageError: the readers are closed; or whatever *fn* raised.
+        """
+        return await trio.to_thread.run_sync(self._read, fn, limiter=self._limiter)
+
+    def _read(self, fn: Callable[[Reader], T]) -> T:
+        # At most MAX_READERS threads are here at a time. list.pop and append are
+        # atomic, so no connection is ever given to two of them.
+        if self._is_closed:
+            raise StorageError("the readers are closed", hint="open the engine again")
+        try:
+            reader = self._idle.pop()
+        except IndexError:
+            reader = self._open()
+        try:
+            return fn(reader)
+        finally:
+            self._idle.append(reader)
+
+    async def _close(self) -> None:
+        self._is_closed = True
+        for _ in range(MAX_READERS):
+            await self._limiter.acquire_on_behalf_of(object())
+        for reader in self._idle:
+            reader.close()
+
+
+@asynccontextmanager
+async def open_readers(open_reader: Callable[[], Reader]) -> AsyncGenerator[Readers]:
+    """Open readers as they are needed, and close them after their last read."""
+    readers = Readers(open_reader)
+    try:
+        yield readers
+    finally:
+        with trio.CancelScope(shield=True):
+            await readers._close()  # pyright: ignore[reportPrivateUsage]

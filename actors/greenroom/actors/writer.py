@@ -1,0 +1,332 @@
+"""The writer: one OS thread that owns the store's write connection.
+
+Pieces that arrive while a group commits are the next group: a savepoint each, one
+sync for all, one wake-up of the loop for all who wait. A waiter goes on when its data
+is on disk, never before; a piece that was accepted is not abandoned by cancellation.
+
+When nothing is queued the thread makes entries findable and brings the log back to
+nothing. Under steady load it does so in small steps about twice a second.
+
+It knows the store's pieces and nothing of actors, so it can be used without them.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, Protocol, final
+
+import attrs
+import outcome
+import trio
+
+from greenroom.protocol import StorageError
+from greenroom.storage import Piece, Settled
+
+MAX_GROUP: Final = 1_000
+"""Pieces in one commit; bounds how long the next ones wait (measured: 30 ms)."""
+
+MAX_QUEUED: Final = 10_000
+"""Pieces waiting or in work; further submitters wait for room."""
+
+CLOSE_SECONDS: Final = 10.0
+"""Real time that closing may take before the thread is left behind."""
+
+_INDEX_BATCH: Final = 200
+_INDEX_SECONDS: Final = 0.5
+_SMALL_LOG_BYTES: Final = 4 << 20
+
+
+class WritableStore(Protocol):
+    """What the writer needs of a store."""
+
+    def run_group(self, pieces: Sequence[Piece]) -> list[Settled]:
+        """See `Store.run_group`."""
+        ...
+
+    def index_pending(self, limit: int = ...) -> int:
+        """See `Store.index_pending`."""
+        ...
+
+    def checkpoint(self) -> None:
+        """See `Store.checkpoint`."""
+        ...
+
+    def log_bytes(self) -> int:
+        """See `Store.log_bytes`."""
+        ...
+
+    def close(self) -> None:
+        """See `Reader.close`."""
+        ...
+
+
+class WriterClosedError(StorageError):
+    """The writer takes no more pieces; this one was not written."""
+
+    code = "writer_closed"
+
+    def __init__(self, problem: str = "the writer is closed") -> None:
+        super().__init__(problem, hint="open the engine again")
+
+
+@attrs.frozen
+class WriterStatistics:
+    """What the writer has done, and how it stands."""
+
+    groups: int
+    pieces: int
+    largest_group: int
+    queued: int
+    """Pieces waiting or in work, and submitters that wait for room."""
+    log_bytes: int
+    """Size of the write-ahead log when it was last looked at."""
+    maintenance_error: str | None
+    """Why indexing or the checkpoint failed last; they are tried again."""
+
+
+@attrs.frozen(eq=False)
+class _Job:
+    piece: Piece
+    task: trio.lowlevel.Task
+
+
+@final
+@attrs.define(eq=False)
+class Writer:
+    """Submit pieces to the store's thread; made by `open_writer`."""
+
+    _store: WritableStore
+    _loop: trio.lowlevel.TrioToken
+    _jobs: queue.SimpleQueue[_Job | None] = attrs.field(
+        factory=queue.SimpleQueue["_Job | None"]
+    )
+    """From the loop to the thread; `None` asks it to end."""
+    _room: trio.Semaphore = attrs.field(factory=lambda: trio.Semaphore(MAX_QUEUED))
+    _thread: threading.Thread | None = None
+    _failure: BaseException | None = None
+    """Why the thread ended before it was asked to. Written by the thread."""
+    _is_closed: bool = False
+    """No more pieces are taken. Written by the loop."""
+    _indexed_at: float = 0.0
+    _is_tidy: bool = False
+    _groups: int = 0
+    _pieces: int = 0
+    _largest: int = 0
+    _log_bytes: int = 0
+    _maintenance_error: str | None = None
+
+    async def submit(self, piece: Piece) -> Any:  # noqa: ANN401 - the piece's value
+        """Run *piece* in the next group and return its value once it is on disk.
+
+        Waits for room first, which can be cancelled; from there on it can't, until
+        the piece is settled.
+
+        Raises:
+            WriterClosedError: the writer is closed or has died.
+            BaseException: whatever the piece raised, or the fault of its commit.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        try:
+            self._room.acquire_nowait()
+        except trio.WouldBlock:
+            await self._room.acquire()
+        if self._is_closed:
+            self._room.release()
+            raise self._closed_error()
+        self._jobs.put(_Job(piece, trio.lowlevel.current_task()))
+        return await trio.lowlevel.wait_task_rescheduled(_refuse_abort)
+
+    async def flush(self) -> None:
+        """Return when everything that is on disk now can be found by search."""
+        while await self.submit(_INDEX_PIECE):
+            pass
+
+    def statistics(self) -> WriterStatistics:
+        """Return what was done so far."""
+        free = self._room.value - self._room.statistics().tasks_waiting
+        return WriterStatistics(
+            groups=self._groups,
+            pieces=self._pieces,
+            largest_group=self._largest,
+            queued=MAX_QUEUED - free,
+            log_bytes=self._log_bytes,
+            maintenance_error=self._maintenance_error,
+        )
+
+    #### The loop's side
+
+    def _start(self) -> None:
+        # A daemon: a disk that hangs must not keep the process from ending.
+        self._thread = threading.Thread(
+            target=self._work, name="greenroom-writer", daemon=True
+        )
+        self._thread.start()
+
+    async def _close(self) -> None:
+        self._is_closed = True
+        self._jobs.put(None)
+        assert self._thread is not None
+        # The bound is in real time, also under a mock clock: a disk has no other.
+        await trio.to_thread.run_sync(self._thread.join, CLOSE_SECONDS)
+        if self._thread.is_alive():
+            raise StorageError(
+                f"the store did not close within {CLOSE_SECONDS:g} s",
+                hint="what was reported is on disk; end the process",
+            )
+
+    def _deliver(self, jobs: list[_Job], settled: Sequence[Settled]) -> None:
+        for job, result in zip(jobs, settled, strict=True):
+            self._room.release()
+            trio.lowlevel.reschedule(job.task, _as_outcome(result))
+
+    def _die(self, jobs: list[_Job]) -> None:
+        # In the loop, so that no submitter is between its check and its put.
+        self._is_closed = True
+        jobs += _drained(self._jobs)
+        self._deliver(jobs, [Settled(error=self._closed_error()) for _ in jobs])
+
+    def _closed_error(self) -> WriterClosedError:
+        if self._failure is None:
+            return WriterClosedError()
+        error = WriterClosedError(f"the writer has died: {self._failure!r}")
+        error.__cause__ = self._failure
+        return error
+
+    #### The thread's side
+
+    def _work(self) -> None:
+        jobs: list[_Job] = []
+        try:
+            while self._next_group(jobs):
+                self._commit(jobs)
+        except BaseException as exc:
+            self._failure = exc
+            self._soon(self._die, list(jobs))
+        else:
+            self._tidy_up()
+        finally:
+            self._store.close()
+
+    def _next_group(self, jobs: list[_Job]) -> bool:
+        # Fills *jobs*; False when asked to end and nothing is left to do.
+        jobs.clear()
+        job = self._wait()
+        while job is not None:
+            jobs.append(job)
+            if len(jobs) == MAX_GROUP:
+                return True
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return True
+        if jobs:
+            self._jobs.put(None)
+        return bool(jobs)
+
+    def _wait(self) -> _Job | None:
+        while not self._is_tidy:
+            try:
+                return self._jobs.get_nowait()
+            except queue.Empty:
+                self._is_tidy = not self._maintain()
+        return self._jobs.get()
+
+    def _commit(self, jobs: list[_Job]) -> None:
+        settled = self._store.run_group([job.piece for job in jobs])
+        self._groups += 1
+        self._pieces += len(jobs)
+        self._largest = max(self._largest, len(jobs))
+        self._soon(self._deliver, list(jobs), settled)
+        jobs.clear()
+        self._is_tidy = False
+        self._log_bytes = self._store.log_bytes()
+        if time.monotonic() - self._indexed_at > _INDEX_SECONDS:
+            self._maintain()
+
+    def _maintain(self) -> bool:
+        # One short step; whether there is more to do.
+        try:
+            self._indexed_at = time.monotonic()
+            if self._store.index_pending(_INDEX_BATCH):
+                return True
+            if self._log_bytes > _SMALL_LOG_BYTES:
+                self._store.checkpoint()
+                self._log_bytes = self._store.log_bytes()
+        except StorageError as exc:
+            self._maintenance_error = str(exc)
+        else:
+            self._maintenance_error = None
+        return False
+
+    def _tidy_up(self) -> None:
+        try:
+            self._store.checkpoint()
+        except StorageError as exc:
+            self._maintenance_error = str(exc)
+
+    def _soon(self, sync_fn: Any, *args: Any) -> None:  # noqa: ANN401
+        # When the loop has ended nobody is left to be told; the data is on disk.
+        with suppress(trio.RunFinishedError):
+            self._loop.run_sync_soon(sync_fn, *args)
+
+
+@final
+@attrs.define(eq=False)
+class InlineWriter:
+    """A writer without a thread: each piece is a group, run on the loop at once.
+
+    For a store in memory, and for tests on a mock clock, which can't see a thread.
+    """
+
+    _store: WritableStore
+
+    async def submit(self, piece: Piece) -> Any:  # noqa: ANN401 - the piece's value
+        """See `Writer.submit`."""
+        await trio.lowlevel.checkpoint()
+        (settled,) = self._store.run_group([piece])
+        return _as_outcome(settled).unwrap()
+
+    async def flush(self) -> None:
+        """See `Writer.flush`."""
+        while await self.submit(_INDEX_PIECE):
+            pass
+
+
+@asynccontextmanager
+async def open_writer(store: WritableStore) -> AsyncGenerator[Writer]:
+    """Give *store* to a writer thread; closed with it, what was accepted first."""
+    writer = Writer(store, trio.lowlevel.current_trio_token())
+    writer._start()  # pyright: ignore[reportPrivateUsage]
+    try:
+        yield writer
+    finally:
+        with trio.CancelScope(shield=True):
+            await writer._close()  # pyright: ignore[reportPrivateUsage]
+
+
+_INDEX_PIECE: Final = Piece(lambda store: store.index_pending(_INDEX_BATCH))
+
+
+def _refuse_abort(_: object) -> trio.lowlevel.Abort:
+    return trio.lowlevel.Abort.FAILED
+
+
+def _as_outcome(settled: Settled) -> outcome.Outcome[Any]:
+    if settled.error is None:
+        return outcome.Value(settled.value)
+    return outcome.Error(settled.error)
+
+
+def _drained(jobs: queue.SimpleQueue[_Job | None]) -> list[_Job]:
+    left: list[_Job] = []
+    while True:
+        try:
+            job = jobs.get_nowait()
+        except queue.Empty:
+            return left
+        if job is not None:
+            left.append(job)
