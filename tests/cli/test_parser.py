@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from greenroom.cli._exit import ExitCode
+from greenroom.cli._parser import build_parser, flags_of
+
+ALL = ("demo", "run", "sessions", "inspect", "config")
+
+
+def parse(*argv: str) -> argparse.Namespace:
+    return build_parser(ALL).parse_args(argv)
+
+
+def test_a_flag_that_was_not_given_is_no_setting() -> None:
+    given = parse("run", "hello")
+
+    assert given.command == "run"
+    assert given.prompt == "hello"
+    assert not {"model", "state", "base_url", "max_rounds"} & set(flags_of(given))
+
+
+def test_every_flag_of_a_run_is_understood(tmp_path: Path) -> None:
+    given = parse(
+        *("run", "-", "--json", "--yes", "--model", "m", "--base-url", "http://h"),
+        *("--provider", "ollama", "--cwd", str(tmp_path), "--session", "s"),
+        *("--state", "here", "--max-rounds", "3", "--color", "never"),
+    )
+
+    assert (given.prompt, given.json, given.yes) == ("-", True, True)
+    assert given.cwd == tmp_path.resolve()
+    assert given.session == "s"
+    settings = flags_of(given)
+    assert settings["base_url"] == "http://h"
+    assert settings["max_rounds"] == 3
+    assert (settings["state"], settings["color"]) == ("here", "never")
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_every_command_takes_a_state_folder(command: str) -> None:
+    needed = {"run": ["p"], "inspect": ["id"]}.get(command, [])
+    assert parse(command, *needed, "--state", "here").state == "here"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["fly"],
+        ["run"],
+        ["run", "a", "b"],
+        ["inspect"],
+        ["run", "a", "--max-rounds", "-1"],
+        ["run", "a", "--max-rounds", "many"],
+        ["run", "a", "--max-rounds", "9" * 5_000],
+        ["run", "a", "--cwd", "/no/such/folder"],
+        ["run", "a", "--cwd", "nul\0"],
+        ["run", "a", "--mod", "m"],
+        ["sessions", "--limit", "0"],
+        ["sessions", "--limit", "1001"],
+        ["sessions", "--limit", "²"],
+        ["config", "--color", "sometimes"],
+    ],
+)
+def test_wrong_usage_is_refused_with_status_2(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        parse(*argv)
+
+    assert stop.value.code == ExitCode.USAGE
+    assert "usage: greenroom" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["", *ALL])
+def test_help_lists_every_exit_status(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        parse(*filter(None, [command]), "--help")
+
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    assert [code for code in ExitCode if f"\n  {code.value:<4} " not in shown] == []
+
+
+def test_only_what_exists_is_offered(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = build_parser(["config"])
+
+    assert parser.parse_args(["config"]).command == "config"
+    with pytest.raises(SystemExit):
+        parser.parse_args(["run", "hello"])
+    assert "invalid choice" in capsys.readouterr().err
