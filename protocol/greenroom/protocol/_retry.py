@@ -1,9 +1,9 @@
 """Whether and when an attempt is sent again: pure decisions, in a fixed order.
 
-`classify_failure` says what kind of failure it is: aborted, context overflow, permanent,
-transient, unknown; the first that fits holds (TRY-07). `decide_retry` says what follows
-(TRY-14). Time and chance are arguments. Nobody here waits or counts: the attempt's
-owner keeps the `RetryBudget` of its round and sleeps the delay.
+`classify_failure` says what kind of failure it is: aborted, context overflow,
+permanent, transient, unknown; the first that fits holds (TRY-07). `decide_retry` says
+what follows (TRY-14). Time and chance are arguments. Nobody here waits or counts: the
+attempt's owner keeps the `RetryBudget` of its round and sleeps the delay.
 """
 
 from __future__ import annotations

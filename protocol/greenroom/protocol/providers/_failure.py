@@ -163,9 +163,10 @@ def failure_from_exception(error: BaseException) -> ProviderFailure:
     Every attribute may be missing, of another type, or raise when it is read.
     """
     chain = _chain(error)
-    messages = [text for link in chain if (text := _guarded(_message, link))]
+    # A dict, because a link often only repeats the one before.
+    messages = dict.fromkeys(_guarded(_message, link) or "" for link in chain)
     return make_failure(
-        " <- ".join(messages) or type(error).__name__,
+        " <- ".join(filter(None, messages)) or type(error).__name__,
         _first(_code, chain),
         status=_first(_status, chain),
         retryable=_first(_retryable, chain),
@@ -199,9 +200,8 @@ def _first(look: Callable[[Any], _T | None], chain: list[BaseException]) -> _T |
 
 
 def _cause(link: Any) -> BaseException | None:  # noqa: ANN401 - foreign
-    cause = link.__cause__
-    if cause is None and not link.__suppress_context__:
-        cause = link.__context__
+    # Also a context that was suppressed: HTTP clients hide the socket's reason so.
+    cause = link.__cause__ if link.__cause__ is not None else link.__context__
     return cause if isinstance(cause, BaseException) else None
 
 

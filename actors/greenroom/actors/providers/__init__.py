@@ -1,0 +1,26 @@
+"""Providers that are alive: the port, and what speaks to real servers.
+
+One call of `Provider.stream` is one physical attempt; what a failed one leads to is
+decided elsewhere. Faults are events, cancellation closes the connection at once.
+"""
+
+from __future__ import annotations
+
+from ._chat_completions import ChatCompletionsProvider as ChatCompletionsProvider
+from ._clocks import Clocks as Clocks
+from ._errors import (
+    ContextOverflowError as ContextOverflowError,
+    ProviderError as ProviderError,
+    ProviderRefusedError as ProviderRefusedError,
+    ProviderUnavailableError as ProviderUnavailableError,
+    provider_error as provider_error,
+)
+from ._one_shot import (
+    ONE_SHOT_RETRIES as ONE_SHOT_RETRIES,
+    generate_text as generate_text,
+)
+from ._port import (
+    Provider as Provider,
+    Waiting as Waiting,
+    ignore_waiting as ignore_waiting,
+)

@@ -1,0 +1,51 @@
+"""The port between whoever asks and whatever answers.
+
+A caller sees a provider through this and nothing else (RUN-26). One call of `stream` is
+one physical attempt: no retry, no rate gate, no budget lives behind the port (TRY-01).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from greenroom.protocol import ModelRequest, StreamEvent, WaitReason
+
+Waiting = Callable[[WaitReason, float], None]
+"""Told which clock an attempt is on now, and the deadline of it in trio's time.
+
+Called in the task that streams, before it waits. It must not raise: what it raises
+leaves the attempt as it is.
+"""
+
+
+def ignore_waiting(reason: WaitReason, deadline: float) -> None:
+    """Take no notice of what an attempt waits for."""
+
+
+class Provider(Protocol):
+    """Something that answers model requests."""
+
+    @property
+    def id(self) -> str:
+        """What it is called in records; equal for equal configurations."""
+        ...
+
+    @property
+    def replayable(self) -> bool:
+        """Whether the same request may be sent again (TRY-02)."""
+        ...
+
+    def stream(
+        self, request: ModelRequest
+    ) -> AbstractAsyncContextManager[AsyncIterator[StreamEvent]]:
+        """Send *request* once; the iterator gives what comes back.
+
+        Entering sends nothing yet: connecting is part of the first step. Faults of the
+        peer and of the connection arrive as a `ProviderFailure`, never as an
+        exception. The iterator ends after the last event; an end without a stop or a
+        failure is for the caller to judge (TRY-13). Iterate in the task that entered.
+        Leaving the context, or cancelling, closes the connection at once.
+        """
+        ...
