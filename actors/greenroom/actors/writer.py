@@ -15,7 +15,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Protocol, final
 
@@ -91,7 +91,8 @@ class WriterStatistics:
 @attrs.frozen(eq=False)
 class _Job:
     piece: Piece
-    task: trio.lowlevel.Task
+    settled: Callable[[Settled], object]
+    """Called in the loop."""
 
 
 @final
@@ -137,8 +138,31 @@ class Writer:
         if self._is_closed:
             self._room.release()
             raise self._closed_error()
-        self._jobs.put(_Job(piece, trio.lowlevel.current_task()))
+        task = trio.lowlevel.current_task()
+
+        def resume(settled: Settled) -> None:
+            trio.lowlevel.reschedule(task, _as_outcome(settled))
+
+        self._jobs.put(_Job(piece, resume))
         return await trio.lowlevel.wait_task_rescheduled(_refuse_abort)
+
+    def submit_soon(self, piece: Piece, settled: Callable[[Settled], object]) -> None:
+        """Let *piece* ride with the next group; nobody waits for it.
+
+        *settled* is called in the loop with how it ended; at once, with an error, if
+        the writer is closed or has no room.
+        """
+        try:
+            self._room.acquire_nowait()
+        except trio.WouldBlock:
+            error = StorageError(f"{MAX_QUEUED} pieces wait already")
+            settled(Settled(error=error))
+            return
+        if self._is_closed:
+            self._room.release()
+            settled(Settled(error=self._closed_error()))
+            return
+        self._jobs.put(_Job(piece, settled))
 
     async def flush(self) -> None:
         """Return when everything that is on disk now can be found by search."""
@@ -181,7 +205,7 @@ class Writer:
     def _deliver(self, jobs: list[_Job], settled: Sequence[Settled]) -> None:
         for job, result in zip(jobs, settled, strict=True):
             self._room.release()
-            trio.lowlevel.reschedule(job.task, _as_outcome(result))
+            job.settled(result)
 
     def _die(self, jobs: list[_Job]) -> None:
         # In the loop, so that no submitter is between its check and its put.
@@ -289,6 +313,11 @@ class InlineWriter:
         await trio.lowlevel.checkpoint()
         (settled,) = self._store.run_group([piece])
         return _as_outcome(settled).unwrap()
+
+    def submit_soon(self, piece: Piece, settled: Callable[[Settled], object]) -> None:
+        """See `Writer.submit_soon`."""
+        (result,) = self._store.run_group([piece])
+        settled(result)
 
     async def flush(self) -> None:
         """See `Writer.flush`."""
