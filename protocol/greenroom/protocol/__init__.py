@@ -22,6 +22,7 @@ from ._draft import (
     MAX_ARGUMENT_CHARS as MAX_ARGUMENT_CHARS,
     Change as Change,
     Draft as Draft,
+    item_kind as item_kind,
 )
 from ._errors import (
     CorruptStoreError as CorruptStoreError,

@@ -92,6 +92,8 @@ class Draft:
     request_seq: int = 0
     _blocks: list[Block] = attrs.field(factory=list[Block])
     _changed: dict[int, None] = attrs.field(factory=dict[int, None])
+    revision: int = attrs.field(default=0, init=False)
+    """Grows with every change."""
     _open: _OpenItem | None = None
     _calls: dict[int, _OpenCall] = attrs.field(factory=dict[int, _OpenCall])
     _call_ids: set[str] = attrs.field(factory=set[str])
@@ -169,7 +171,7 @@ class Draft:
         for block in blocks:
             position = self._position(block.id)
             if position is not None:
-                self._changed[position] = None
+                self._touch(position)
 
     #### Changing
 
@@ -207,7 +209,7 @@ class Draft:
     def add(self, block: Block) -> Change:
         """Put a block at the end."""
         self._close()
-        self._changed[len(self._blocks)] = None
+        self._touch(len(self._blocks))
         self._blocks.append(block)
         return _changed(block)
 
@@ -218,7 +220,7 @@ class Draft:
             raise KeyError(block.id)
         self._join()
         self._blocks[position] = block
-        self._changed[position] = None
+        self._touch(position)
         return _changed(block)
 
     def new_id(self) -> ItemId:
@@ -227,6 +229,10 @@ class Draft:
         return self._id(len(self._blocks))
 
     #### Inside
+
+    def _touch(self, position: int) -> None:
+        self._changed[position] = None
+        self.revision += 1
 
     def _id(self, position: int) -> ItemId:
         return ItemId(f"{self.message_id}.{position}")
@@ -260,7 +266,7 @@ class Draft:
             item.length += len(piece)
             if options is not None:
                 item.options = safe_json(options)
-            self._changed[item.position] = None
+            self._touch(item.position)
         return changes
 
     def _open_item(self, kind: Literal["text", "reasoning"]) -> _OpenItem:
@@ -296,7 +302,7 @@ class Draft:
         self._blocks[item.position] = msgspec.structs.replace(
             self._blocks[item.position], status="success"
         )
-        self._changed[item.position] = None
+        self._touch(item.position)
 
     def _start_call(self, index: int, call_id: str, name: str) -> list[Change]:
         if index in self._calls or len(self._calls) >= MAX_CALLS_PER_ROUND:
@@ -313,7 +319,7 @@ class Draft:
         )
         self._blocks.append(block)
         self._calls[index] = _OpenCall(position)
-        self._changed[position] = None
+        self._touch(position)
         return [_changed(block)]
 
     def _grow_call(self, index: int, text: str) -> list[Change]:
@@ -326,7 +332,7 @@ class Draft:
         change = Change(self._id(call.position), "tool_call", call.length, text=text)
         call.parts.append(text)
         call.length += len(text)
-        self._changed[call.position] = None
+        self._touch(call.position)
         return [change]
 
     def _end_call(self, event: ToolCallEnd) -> list[Change]:
@@ -345,7 +351,7 @@ class Draft:
             options=None if event.options is None else safe_json(event.options),
         )
         self._blocks[call.position] = block
-        self._changed[call.position] = None
+        self._touch(call.position)
         return [*changes, _changed(block)]
 
     def _unique_call_id(self, call_id: str) -> str:
@@ -374,10 +380,11 @@ def _pieces(text: str) -> list[str]:
 
 
 def _changed(block: Block) -> Change:
-    return Change(block.id, _kind(block), block=block)
+    return Change(block.id, item_kind(block), block=block)
 
 
-def _kind(block: Block) -> ItemKind:
+def item_kind(block: Block) -> ItemKind:
+    """Return what kind of item *block* is to watchers."""
     match block:
         case TextBlock() | ImageBlock():
             return "text"

@@ -133,7 +133,7 @@ class MessagesChanged(
 class StreamCompleted(
     msgspec.Struct, frozen=True, kw_only=True, tag="stream/completed", rename="camel"
 ):
-    """A turn ended well, or paused; ``message`` is final unless it is pending."""
+    """A turn ended well; ``message`` is its last revision."""
 
     session_id: SessionId
     seq: int
@@ -143,7 +143,7 @@ class StreamCompleted(
 class StreamFailed(
     msgspec.Struct, frozen=True, kw_only=True, tag="stream/failed", rename="camel"
 ):
-    """A turn was aborted or ended in an error."""
+    """A turn was aborted or ended in an error; ``message`` is its last revision."""
 
     session_id: SessionId
     seq: int

@@ -58,7 +58,7 @@ def _events_of(entry: TapeEntry) -> tuple[Event, ...]:
 
 def _end_of_stream(changed: MessagesChanged) -> Event | None:
     message = changed.message
-    if message.role == "user" or message.metadata.run_outcome is None:
+    if message.role == "user" or message.status == "pending":
         return None
     make = StreamFailed if message.status == "error" else StreamCompleted
     return make(session_id=changed.session_id, seq=changed.seq, message=message)

@@ -96,6 +96,8 @@ class RoundEnded:
     failure: Fault | None = None
     overflow: bool = False
     """The failure is a context overflow."""
+    counters: Counters | None = None
+    """Where the requests and attempts of the round got to."""
 
 
 @attrs.frozen
@@ -240,7 +242,8 @@ class RunMachine:
             case Begun():
                 return self._next_round()
             case RoundEnded():
-                return self._after_round(event)
+                reached = event.counters or self.counters
+                return attrs.evolve(self, counters=reached)._after_round(event)
             case BatchEnded():
                 return self._after_batch(event)
             case CallsRefused():
