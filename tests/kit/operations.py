@@ -11,11 +11,19 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import trio
 
-from greenroom.actors.tools import ToolContext
+from greenroom.actors.tools import (
+    Needs,
+    Question,
+    Tool,
+    ToolContext,
+    ToolResult,
+    builtin_tools,
+)
 from greenroom.protocol import (
     Diff,
     Location,
@@ -28,6 +36,9 @@ from greenroom.protocol import (
 
 RUN_ID = RunId("11111111-1111-4111-8111-111111111111")
 MARKER = "GREENROOM_OPERATION"
+
+MADE: set[str] = set()
+"""The hashes of all operations made in this process."""
 
 
 def make_context(tmp_path: Path, **changes: object) -> ToolContext:
@@ -50,7 +61,8 @@ class FakeOperation:
     """One operation over *context*; `on_dispatch` may raise, or look around."""
 
     context: ToolContext
-    call_id: str = "call_1"
+    # Unlike that of any other test run on the machine, for the search for orphans.
+    call_id: str = f"call_{os.getpid()}"
     request_seq: int = 1
     on_dispatch: Callable[[], None] = lambda: None
     order: list[str] = attrs.field(factory=list, init=False)
@@ -64,6 +76,7 @@ class FakeOperation:
 
     def __attrs_post_init__(self) -> None:
         self._before = picture(self.context.workspace)
+        MADE.add(self.id.hash)
 
     @property
     def id(self) -> OperationId:
@@ -78,7 +91,7 @@ class FakeOperation:
         assert picture(self.context.workspace) == self._before, (
             "a file changed before dispatch"
         )
-        assert not list(processes_of(self.id)), "a process started before dispatch"
+        assert not list(processes_of(self.id.hash)), "a process started before dispatch"
         await trio.lowlevel.checkpoint()
         self.on_dispatch()
         self.order.append("dispatch")
@@ -127,16 +140,37 @@ def _content(path: str) -> str:
     return "other"
 
 
-def processes_of(operation: OperationId | None = None) -> Iterator[int]:
-    """Yield the processes that carry the marker of *operation*, or of any (Linux)."""
-    wanted = f"{MARKER}={operation.hash if operation else ''}".encode()
+def processes_of(*operations: str) -> Iterator[int]:
+    """Yield the processes that carry the marker of one of *operations* (Linux)."""
+    wanted = {f"{MARKER}={operation}".encode() for operation in operations}
     for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
         if not name.isdecimal():
             continue
         try:
             with open(f"/proc/{name}/environ", "rb") as file:
-                members = file.read().split(b"\0")
+                members = set(file.read().split(b"\0"))
         except OSError:
             continue
-        if any(member.startswith(wanted) for member in members):
+        if wanted & members:
             yield int(name)
+
+
+def builtin(name: str) -> Tool:
+    """Return the built-in tool called *name*."""
+    return next(tool for tool in builtin_tools() if tool.definition.name == name)
+
+
+async def check(name: str, context: ToolContext, **arguments: Any) -> Needs:
+    """Return what a call of a built-in tool needs."""
+    needs = await builtin(name).precheck(arguments, context)
+    assert not isinstance(needs, Question)
+    return needs
+
+
+async def call(name: str, context: ToolContext, **arguments: Any) -> ToolResult:
+    """Return the result of a call of a built-in tool, through both doors."""
+    await builtin(name).precheck(arguments, context)
+    operation = FakeOperation(context)
+    result = await builtin(name).run(arguments, operation)
+    assert operation.order[:1] == ["dispatch"]
+    return result

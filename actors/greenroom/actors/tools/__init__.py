@@ -29,3 +29,4 @@ from ._registry import (
     ToolRegistry as ToolRegistry,
     ToolSet as ToolSet,
 )
+from .builtin import builtin_tools as builtin_tools

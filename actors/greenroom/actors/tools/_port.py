@@ -47,6 +47,8 @@ class ToolContext:
     """A folder outside the workspace for output that is kept; made when needed."""
     environment: Mapping[str, str]
     """The engine's environment; child processes get an allow-listed part of it."""
+    inline_chars: int = 5_000
+    """Longer output of list, find, grep and shell is kept in a file (TOL-16)."""
 
 
 class Operation(Protocol):

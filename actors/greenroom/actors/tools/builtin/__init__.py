@@ -1,0 +1,9 @@
+"""The built-in tools: files, searches, a shell, and the dialogue with the user.
+
+File tools work inside the workspace only, wherever links lead. What is started is
+ended, on every way out. Output is bounded, and whatever was left out is said.
+"""
+
+from __future__ import annotations
+
+from ._catalogue import builtin_tools as builtin_tools
