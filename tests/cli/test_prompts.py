@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import tty
 from collections.abc import Iterator
 from typing import Any
 
@@ -138,6 +139,7 @@ class Desk:
     """A terminal with somebody at it."""
 
     keyboard: int
+    terminal: int
     written: list[str]
     asker: Asker
 
@@ -150,7 +152,7 @@ def desk() -> Iterator[Desk]:
     keyboard, terminal = os.openpty()
     written: list[str] = []
     try:
-        yield Desk(keyboard, written, Asker(terminal, written.append))
+        yield Desk(keyboard, terminal, written, Asker(terminal, written.append))
     finally:
         os.close(keyboard)
         os.close(terminal)
@@ -193,6 +195,25 @@ async def test_what_was_typed_after_an_answer_does_not_answer_the_next(
 ) -> None:
     assert await answer_of(desk, permission(), b"y\ny\n") == Grant()
     assert await answer_of(desk, permission(), b"n\n") == Deny()
+
+
+# A terminal that doesn't wait for the end of a line hands out both at once.
+async def test_what_was_read_along_with_an_answer_does_not_answer_the_next(
+    desk: Desk,
+) -> None:
+    tty.setraw(desk.terminal)
+
+    assert await answer_of(desk, permission(), b"y\ny\n") == Grant()
+    assert await answer_of(desk, permission(), b"n\n") == Deny()
+
+
+async def test_a_line_without_end_is_given_up(desk: Desk) -> None:
+    tty.setraw(desk.terminal)
+
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(UnansweredError, match="a line is longer")
+    ):
+        await answer_of(desk, permission(), *[b"x" * 4_000] * 18)
 
 
 async def test_bytes_that_are_no_text_are_replaced(desk: Desk) -> None:

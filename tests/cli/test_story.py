@@ -323,6 +323,14 @@ def test_settings_and_plans_are_told() -> None:
 #### Hostile tapes
 
 
+UNREADABLE = {
+    "empty": " ",
+    "array": "[]",
+    "cut": "{",
+    "wrong type": '{"requestSeq":"x"}',
+    "deep": "[" * 50_000,
+    "deep and unknown": '{"unknown":' + "[" * 50_000 + "]" * 50_000 + "}",
+}
 NAMES = (
     "message/recorded",
     "session/configured",
@@ -336,9 +344,11 @@ NAMES = (
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("payload", ["", "[]", "{", '{"requestSeq":"x"}', "[" * 50_000])
+@pytest.mark.parametrize(
+    "payload", ["", "[]", "{", '{"requestSeq":"x"}', "[" * 50_000, DEEP]
+)
 def test_an_entry_that_cannot_be_read_is_told_as_such(name: str, payload: str) -> None:
-    assert texts(started(), fact(name, payload or " "), ended()) == [
+    assert texts(started(), fact(name, payload), ended()) == [
         "run started",
         f"{name}: can't be read",
         "run ended: completed/complete",
