@@ -344,9 +344,7 @@ NAMES = (
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    "payload", ["", "[]", "{", '{"requestSeq":"x"}', "[" * 50_000, DEEP]
-)
+@pytest.mark.parametrize("payload", UNREADABLE.values(), ids=list(UNREADABLE))
 def test_an_entry_that_cannot_be_read_is_told_as_such(name: str, payload: str) -> None:
     assert texts(started(), fact(name, payload), ended()) == [
         "run started",
