@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from greenroom.protocol import (
     DispatchCommitted,
     Fact,
@@ -19,40 +21,50 @@ from greenroom.protocol import (
     RunStarted,
     RunTerminal,
     ToolOutcome,
-    journal_key,
-    journal_record,
     record_run_id,
     sha256_hex,
 )
 
-Find = Callable[[str], Fact | None]
-"""Looks a provenance key up on the session's tape."""
+_STARTED = msgspec.json.Decoder(RunStarted)
+
+Find = Callable[[str], str | None]
+"""Looks up the payload under a provenance key on the session's tape."""
 
 
-def is_repeat(record: JournalRecord, fact: Fact, find: Find) -> bool:
+def needed_keys(record: JournalRecord) -> tuple[str, ...]:
+    """Return the keys that `check_prerequisites` asks for."""
+    run_id = record_run_id(record)
+    match record:
+        case RunStarted():
+            return ()
+        case DispatchCommitted():
+            return _started_key(run_id), _terminal_key(run_id)
+        case ToolOutcome():
+            return _dispatch_key(record.operation), _terminal_key(run_id)
+        case RunTerminal():
+            return (_started_key(run_id),)
+
+
+def is_repeat(record: JournalRecord, fact: Fact, existing: str | None) -> bool:
     """Whether *record*, as *fact*, is on the tape already (JRN-07).
 
     Raises:
-        JournalError: ``conflicting_fact``; another payload is there under its key.
+        JournalError: ``conflicting_fact``; *existing*, the payload under its key, is
+            another.
     """
-    existing = find(journal_key(record))
-    if existing is None:
-        return False
-    if existing != fact:
+    if existing is not None and existing != fact.payload:
         raise _conflict(record, "another one is on the tape under its key")
-    return True
+    return existing is not None
 
 
-def check_prerequisites(record: JournalRecord, find: Find, *, elsewhere: bool) -> None:
+def check_prerequisites(record: JournalRecord, find: Find) -> None:
     """Refuse *record* unless everything that must precede it does (JRN-06).
 
-    *elsewhere* says that another session has facts of the same run.
+    That a run belongs to one session alone is checked at its start.
 
     Raises:
         JournalError: ``conflicting_fact``.
     """
-    if elsewhere:
-        raise _conflict(record, "the run belongs to another session")
     match record:
         case RunStarted():
             pass
@@ -62,51 +74,41 @@ def check_prerequisites(record: JournalRecord, find: Find, *, elsewhere: bool) -
                 raise _conflict(record, "its message is not the run's")
         case ToolOutcome():
             _refuse_after_terminal(record, find)
-            _dispatched(record, find)
+            if find(_dispatch_key(record.operation)) is None:
+                raise _conflict(record, "the operation was not dispatched")
         case RunTerminal():
             _started(record, find)
 
 
+def refuse_elsewhere(record: RunStarted) -> JournalError:
+    """Return the error that the run of *record* belongs to another session."""
+    return _conflict(record, "the run belongs to another session")
+
+
 def _refuse_after_terminal(record: DispatchCommitted | ToolOutcome, find: Find) -> None:
-    if find(terminal_key(record_run_id(record))) is not None:
+    if find(_terminal_key(record_run_id(record))) is not None:
         raise _conflict(record, "the run has ended")
 
 
 def _started(record: DispatchCommitted | RunTerminal, find: Find) -> RunStarted:
-    found = _require(record, started_key(record_run_id(record)), find)
-    if not isinstance(found, RunStarted):
+    payload = find(_started_key(record_run_id(record)))
+    if payload is None:
         raise _conflict(record, "the run did not start")
-    return found
-
-
-def _dispatched(record: ToolOutcome, find: Find) -> None:
-    found = _require(record, dispatch_key(record.operation), find)
-    if not isinstance(found, DispatchCommitted):
-        raise _conflict(record, "the operation was not dispatched")
-
-
-def _require(record: JournalRecord, key: str, find: Find) -> JournalRecord | None:
-    fact = find(key)
-    if fact is None:
-        return None
     try:
-        return journal_record(fact)
-    except JournalError as exc:
-        raise _conflict(record, f"what precedes it is damaged: {exc}") from exc
+        return _STARTED.decode(payload)
+    except msgspec.DecodeError as exc:
+        raise _conflict(record, f"the run's start is damaged: {exc}") from exc
 
 
-def started_key(run_id: RunId) -> str:
-    """Return the provenance key of a run's start (JRN-02)."""
+def _started_key(run_id: RunId) -> str:
     return f"execution:v1:run:{sha256_hex(run_id)}:started"
 
 
-def terminal_key(run_id: RunId) -> str:
-    """Return the provenance key of a run's terminal (JRN-02)."""
+def _terminal_key(run_id: RunId) -> str:
     return f"execution:v1:run:{sha256_hex(run_id)}:terminal"
 
 
-def dispatch_key(operation: OperationId) -> str:
-    """Return the provenance key of an operation's dispatch (JRN-02)."""
+def _dispatch_key(operation: OperationId) -> str:
     return f"execution:v1:operation:{operation.hash}:dispatch"
 
 

@@ -18,16 +18,21 @@ from greenroom.protocol import (
     Fact,
     JournalError,
     JournalRecord,
+    RunStarted,
     SessionId,
     StorageError,
     TapeEntry,
     journal_fact,
-    record_run_id,
 )
 
 from .._admission import check_start
 from .._errors import RefusedFactError
-from .._journal_rules import check_prerequisites, is_repeat
+from .._journal_rules import (
+    check_prerequisites,
+    is_repeat,
+    needed_keys,
+    refuse_elsewhere,
+)
 from .._store import Appended, Fenced, Grant, HeadMoved, Receipt
 from ..names import is_strict
 from ._connection import one, rows, run, storage_error
@@ -41,6 +46,11 @@ _FIND = (
     "SELECT f.seq, f.token, f.kind, f.name, f.source_type, f.source_id,"
     " f.source_seq, f.payload, f.meta, f.provenance_key, f.at FROM fact f"
     " WHERE f.session = ? AND f.digest = ?"
+)
+_FIND_PAYLOADS: Final = tuple(
+    "SELECT digest, payload FROM fact WHERE session = ?"
+    f" AND digest IN ({', '.join('?' * count)})"
+    for count in range(4)
 )
 _INSERT = (
     "INSERT INTO fact (session, seq, token, stream, kind, name, source_type,"
@@ -108,26 +118,18 @@ def commit_record(
 ) -> Receipt:
     """Write one strict fact after the head, its prerequisites checked (JRN-06)."""
     fact = journal_fact(record)
-
-    def find(key: str) -> Fact | None:
-        entry = find_entry(db, grant.scope, session.id, key)
-        return None if entry is None else entry.fact
-
     if session.head == 0:
         raise JournalError(
             "conflicting_fact", f"the tape of {grant.scope!r} was never begun"
         )
-    if is_repeat(record, fact, find):
-        entry = find_entry(db, grant.scope, session.id, fact.key)
-        assert entry is not None
-        return Receipt(entry.seq, session.head, created=False)
-    elsewhere = one(
-        db,
-        "SELECT 1 FROM fact WHERE stream = 1 AND source_id = ? AND session <> ?",
-        record_run_id(record),
-        session.id,
-    )
-    check_prerequisites(record, find, elsewhere=elsewhere is not None)
+    found = _find_all(db, session.id, (fact.key, *needed_keys(record)))
+    if is_repeat(record, fact, found.get(fact.key)):
+        existing = find_entry(db, grant.scope, session.id, fact.key)
+        assert existing is not None
+        return Receipt(existing.seq, session.head, created=False)
+    check_prerequisites(record, found.get)
+    if isinstance(record, RunStarted):
+        _check_run_is_new(db, record, session.id)
     head = session.head + 1
     _insert_row(db, grant, session.id, head, fact, now)
     _project_run(db, session.id, _entry(grant, head, fact, now))
@@ -141,6 +143,18 @@ def find_entry(
     """Return the entry under provenance *key*."""
     row = one(db, _FIND, session, _digest(key))
     return None if row is None else entry_of(scope, row)
+
+
+def _find_all(db: apsw.Connection, session: int, keys: Sequence[str]) -> dict[str, str]:
+    key_of = {_digest(key): key for key in keys}
+    found = rows(db, _FIND_PAYLOADS[len(keys)], session, *key_of)
+    return {key_of[digest]: payload for digest, payload in found}
+
+
+def _check_run_is_new(db: apsw.Connection, record: RunStarted, session: int) -> None:
+    sql = "SELECT 1 FROM fact WHERE stream = 1 AND source_id = ? AND session <> ?"
+    if one(db, sql, record.run_id, session) is not None:
+        raise refuse_elsewhere(record)
 
 
 def settle(db: apsw.Connection, session: int, command_ids: Sequence[str]) -> None:

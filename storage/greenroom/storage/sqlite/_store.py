@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import final
 
@@ -92,10 +93,12 @@ class _Group:
 
     joined: list[int] = attrs.field(factory=list[int])
     """Members whose proofs were taken in it."""
+    ran: list[Piece] = attrs.field(factory=list[Piece])
+    """Pieces that returned and are not undone."""
     journal: bool = False
     """The piece in progress may do one strict commit, and nothing else."""
     commits: int = 0
-    """Strict commits of the piece in progress."""
+    """Strict commits of the piece in progress; a failed one counts twice."""
 
     def is_complete(self) -> bool:
         """Whether the piece in progress did what its kind asks for."""
@@ -384,10 +387,10 @@ class SqliteStore:
                     settled.append(self._run_piece(group, piece))  # noqa: PERF401
                 run(self.connection, "COMMIT")
         except StorageError as fault:
-            self._undo_group(group, pieces, settled)
+            self._undo_group(group)
             return [Settled(error=_piece_error(piece, fault)) for piece in pieces]
         except BaseException:
-            self._undo_group(group, pieces, settled)
+            self._undo_group(group)
             raise
         finally:
             self._group = None
@@ -396,35 +399,31 @@ class SqliteStore:
     def _run_piece(self, group: _Group, piece: Piece) -> Settled:
         db = self.connection
         group.journal, group.commits = piece.journal, 0
-        joined = len(group.joined)
+        joined, ran = len(group.joined), len(group.ran)
         run(db, "SAVEPOINT piece")
         try:
-            with mapped_errors():
-                value = piece.run(self)
+            value = piece.run(self)
+            group.ran.append(piece)
             if not group.is_complete():
                 raise JournalError(
                     "persistence_failed", "a journal piece holds exactly one commit"
                 )
+            run(db, "RELEASE piece")
         except Exception as exc:
             if not db.in_transaction:
                 # SQLite gave the whole transaction up; the group with it.
-                raise _undone(exc) from exc
+                raise _as_fault(exc) from exc
             run(db, "ROLLBACK TO piece")
             run(db, "RELEASE piece")
             self._drop_proofs(group, joined)
-            return Settled(error=exc)
-        run(db, "RELEASE piece")
+            _undo_pieces(group, ran)
+            return Settled(error=_as_fault(exc) if isinstance(exc, apsw.Error) else exc)
         return Settled(value)
 
-    def _undo_group(
-        self, group: _Group, pieces: Sequence[Piece], settled: Sequence[Settled]
-    ) -> None:
+    def _undo_group(self, group: _Group) -> None:
         self._rollback()
         self._drop_proofs(group, 0)
-        ran = list(zip(pieces, settled, strict=False))
-        for piece, outcome in reversed(ran):
-            if outcome.error is None and piece.aborted is not None:
-                piece.aborted()
+        _undo_pieces(group, 0)
 
     def _drop_proofs(self, group: _Group, keep: int) -> None:
         for member in group.joined[keep:]:
@@ -439,20 +438,40 @@ class SqliteStore:
     def _write(self, *, strict: bool = False) -> Generator[_Group]:
         with mapped_errors():
             if self._group is None:
-                with self._transaction() as group:
+                with self._transaction(strict=strict) as group:
                     yield group
             else:
-                _check_piece(self._group, strict=strict)
-                with self.connection:
+                with self._part(self._group, strict=strict):
                     yield self._group
 
     @contextmanager
-    def _transaction(self) -> Generator[_Group]:
-        if self.connection.in_transaction:
+    def _part(self, group: _Group, *, strict: bool) -> Generator[None]:
+        if strict != group.journal or (strict and group.commits):
+            group.commits += 1
             raise JournalError(
                 "persistence_failed",
-                "a write of its own was asked for inside an open transaction",
+                "a strict fact is a piece of its own: one commit and nothing else",
             )
+        if not strict:
+            with self.connection:
+                yield
+            return
+        # A strict commit is the piece: its savepoint is there already, and is
+        # rolled back even if the piece swallows the error.
+        group.commits += 1
+        try:
+            yield
+        except BaseException:
+            group.commits += 1
+            raise
+
+    @contextmanager
+    def _transaction(self, *, strict: bool) -> Generator[_Group]:
+        if self.connection.in_transaction:
+            problem = "a write was asked for inside a transaction of somebody else"
+            if strict:
+                raise JournalError("persistence_failed", problem)
+            raise RuntimeError(problem)
         group = _Group()
         try:
             run(self.connection, "BEGIN IMMEDIATE")
@@ -476,13 +495,11 @@ class SqliteStore:
             )
 
 
-def _check_piece(group: _Group, *, strict: bool) -> None:
-    if strict != group.journal or (strict and group.commits):
-        raise JournalError(
-            "persistence_failed",
-            "a strict fact is a piece of its own: one commit and nothing else",
-        )
-    group.commits += strict
+def _undo_pieces(group: _Group, keep: int) -> None:
+    for piece in reversed(group.ran[keep:]):
+        if piece.aborted is not None:
+            piece.aborted()
+    del group.ran[keep:]
 
 
 def _persistence_failed(fault: StorageError) -> JournalError:
@@ -493,10 +510,17 @@ def _persistence_failed(fault: StorageError) -> JournalError:
 
 
 def _piece_error(piece: Piece, fault: StorageError) -> StorageError:
-    return _persistence_failed(fault) if piece.journal else fault
+    # One error for each piece: they are raised in different tasks.
+    if piece.journal:
+        return _persistence_failed(fault)
+    error = copy(fault)
+    error.__cause__ = fault
+    return error
 
 
-def _undone(exc: Exception) -> StorageError:
+def _as_fault(exc: Exception) -> StorageError:
+    if isinstance(exc, JournalError) and isinstance(exc.__cause__, StorageError):
+        return exc.__cause__
     if isinstance(exc, StorageError):
         return exc
     if isinstance(exc, apsw.Error):
