@@ -18,6 +18,7 @@ from typing import Any, Final, final
 
 import attrs
 
+from .._canonical import safe_json
 from .._errors import RemoteProtocolError
 from .._stream import StreamEvent, ToolCallChunk, ToolCallEnd, ToolCallStart
 from ._wire import as_object, as_text, decode_object
@@ -178,7 +179,7 @@ def _read(entry: object) -> _Piece:
         id=as_text(raw.get("id"))[:MAX_WORD],
         name=as_text(function.get("name"))[:MAX_WORD],
         arguments=_arguments(function.get("arguments")),
-        extra=raw.get("extra_content"),
+        extra=safe_json(raw.get("extra_content")),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -200,6 +200,8 @@ def _first(look: Callable[[Any], _T | None], chain: list[BaseException]) -> _T |
 
 
 def _cause(link: Any) -> BaseException | None:  # noqa: ANN401 - foreign
+    if isinstance(link, BaseExceptionGroup):
+        return cast("BaseExceptionGroup[BaseException]", link).exceptions[0]
     # Also a context that was suppressed: HTTP clients hide the socket's reason so.
     cause = link.__cause__ if link.__cause__ is not None else link.__context__
     return cause if isinstance(cause, BaseException) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final, final
 
+from .._canonical import safe_json
 from .._stream import ReasoningDelta
 from ._wire import as_list, as_object
 
@@ -31,7 +32,7 @@ class ReasoningDetails:
     def feed(self, value: object) -> None:
         """Take the ``reasoning_details`` of one chunk in."""
         for item in as_list(value):
-            detail = as_object(item)
+            detail = as_object(safe_json(item))
             if not detail:
                 continue
             self._changed = True
