@@ -27,6 +27,12 @@ def packages() -> Iterator[Path]:
                 yield folder
 
 
+# Type checkers look for the mark in each folder on the way to a module. Modules that
+# lie beside the packages, as greenroom.engine does, have only the namespace's own.
+def test_modules_beside_the_packages_are_typed_too() -> None:
+    assert (ROOT / "actors/greenroom/py.typed").exists()
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
     folder = tmp_path_factory.mktemp("wheel")
