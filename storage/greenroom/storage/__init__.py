@@ -36,6 +36,7 @@ from ._store import (
     Settled as Settled,
     Store as Store,
 )
+from .memory import MemoryStore as MemoryStore
 from .names import (
     MESSAGE_RECORDED as MESSAGE_RECORDED,
     MESSAGE_RETRACTED as MESSAGE_RETRACTED,

@@ -41,6 +41,7 @@ from .names import (
 MAX_NAME: Final = 200
 MAX_IDENTITY: Final = 1_024
 MAX_KEY: Final = 4_096
+MAX_APPEND_ID: Final = 200
 MAX_SEQ: Final = (1 << 63) - 1
 
 _PROJECTED: Final[dict[str, tuple[FactKind, type[msgspec.Struct]]]] = {
@@ -110,9 +111,27 @@ def check_start(head: int, facts: Sequence[Fact]) -> None:
         )
 
 
+def check_bootstrap(facts: Sequence[Fact]) -> None:
+    """Refuse a new incarnation that begins with nothing."""
+    if not facts:
+        raise RefusedFactError(
+            "a new incarnation begins with its bootstrap facts",
+            hint="use bootstrap_facts()",
+        )
+
+
 def check_session_id(scope: str) -> None:
     """Refuse an id that can't name a session."""
     check_text("session id", scope, MAX_NAME)
+
+
+def check_member(node: str, addr: str, ttl: float) -> None:
+    """Refuse a member that can't be shown, or whose beat is good for no time."""
+    check_text("node", node, MAX_IDENTITY)
+    if addr:
+        check_text("addr", addr, MAX_IDENTITY)
+    if not ttl > 0:
+        raise ValueError(f"a beat must be good for some time, not {ttl!r} s")
 
 
 def check_command(command_id: str, body: str) -> None:

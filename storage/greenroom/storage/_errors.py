@@ -7,7 +7,13 @@ grant it has.
 
 from __future__ import annotations
 
-from greenroom.protocol import CorruptStoreError, SessionId, StorageError
+from greenroom.protocol import (
+    CorruptStoreError,
+    Fact,
+    JournalError,
+    SessionId,
+    StorageError,
+)
 
 
 class FencedError(StorageError):
@@ -55,4 +61,32 @@ def corrupt(what: str, exc: Exception) -> CorruptStoreError:
     return CorruptStoreError(
         f"{what} can't be read back: {exc}",
         hint="run greenroom doctor; projections can be rebuilt from the tape",
+    )
+
+
+def full_inbox(scope: SessionId, count: int) -> RefusedFactError:
+    """Return the error that the inbox of *scope* takes no more commands."""
+    return RefusedFactError(
+        f"the inbox of {scope!r} holds {count} unsettled commands",
+        hint="wait until the session has worked on some",
+    )
+
+
+def unknown_command(command_id: str) -> RefusedFactError:
+    """Return the error that there is nothing to settle under *command_id*."""
+    return RefusedFactError(f"there is no command {command_id[:80]!r} to settle")
+
+
+def order_taken(message_id: str, order: int) -> RefusedFactError:
+    """Return the error that two messages would have one place in the transcript."""
+    return RefusedFactError(
+        f"order {order} of message {message_id!r} is another message's"
+    )
+
+
+def conflicting_fact(fact: Fact) -> JournalError:
+    """Return the error that a strict *fact* is on the tape with another payload."""
+    return JournalError(
+        "conflicting_fact",
+        f"{fact.name} {fact.key[:80]!r} is on the tape with another payload",
     )

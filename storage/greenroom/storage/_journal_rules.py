@@ -20,6 +20,7 @@ from greenroom.protocol import (
     RunId,
     RunStarted,
     RunTerminal,
+    SessionId,
     ToolOutcome,
     record_run_id,
     sha256_hex,
@@ -43,6 +44,12 @@ def needed_keys(record: JournalRecord) -> tuple[str, ...]:
             return _dispatch_key(record.operation), _terminal_key(run_id)
         case RunTerminal():
             return (_started_key(run_id),)
+
+
+def check_bootstrapped(scope: SessionId, head: int) -> None:
+    """Refuse a strict fact on a tape that was never begun (JRN-06)."""
+    if head == 0:
+        raise JournalError("conflicting_fact", f"the tape of {scope!r} was never begun")
 
 
 def is_repeat(record: JournalRecord, fact: Fact, existing: str | None) -> bool:

@@ -1,12 +1,19 @@
-"""How much one read returns."""
+"""How much one read returns, and how much is kept for the case of doubt."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from greenroom.protocol import TapeEntry
 
 from ._store import MAX_PAGE_BYTES
+
+MAX_ENTRIES: Final = 1_000
+MAX_ROWS: Final = 500
+MAX_HITS: Final = 100
+REMEMBERED: Final = 16
+"""Results of appends with an id that are kept for each session."""
 
 
 def clamp(limit: int, most: int) -> int:

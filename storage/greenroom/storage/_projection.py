@@ -9,6 +9,8 @@ of equal rank the later one holds, and a retracted message never comes back.
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
 from greenroom.protocol import ActionBlock, MessageRecord
@@ -34,6 +36,9 @@ class Totals:
     open: int = 0
     input_tokens: int | None = None
     output_tokens: int | None = None
+
+
+NO_TOTALS: Final = Totals()
 
 
 def mark_of(record: MessageRecord) -> Mark:

@@ -26,21 +26,20 @@ from greenroom.protocol import (
 )
 
 from .._admission import check_start
-from .._errors import RefusedFactError
+from .._errors import conflicting_fact, unknown_command
 from .._journal_rules import (
+    check_bootstrapped,
     check_prerequisites,
     is_repeat,
     needed_keys,
     refuse_elsewhere,
 )
+from .._limits import REMEMBERED
 from .._store import Appended, Fenced, Grant, HeadMoved, Receipt
 from ..names import is_strict
 from ._connection import one, rows, run, storage_error
 from ._projections import forget, project
 from ._reads import entry_of
-
-_REMEMBERED: Final = 16
-"""Results of appends with an id that are kept for each session."""
 
 _FIND = (
     "SELECT f.seq, f.token, f.kind, f.name, f.source_type, f.source_id,"
@@ -118,10 +117,7 @@ def commit_record(
 ) -> Receipt:
     """Write one strict fact after the head, its prerequisites checked (JRN-06)."""
     fact = journal_fact(record)
-    if session.head == 0:
-        raise JournalError(
-            "conflicting_fact", f"the tape of {grant.scope!r} was never begun"
-        )
+    check_bootstrapped(grant.scope, session.head)
     found = _find_all(db, session.id, (fact.key, *needed_keys(record)))
     if is_repeat(record, fact, found.get(fact.key)):
         existing = find_entry(db, grant.scope, session.id, fact.key)
@@ -167,7 +163,7 @@ def settle(db: apsw.Connection, session: int, command_ids: Sequence[str]) -> Non
             command_id,
         )
         if db.changes() == 0:
-            raise RefusedFactError(f"there is no command {command_id[:80]!r} to settle")
+            raise unknown_command(command_id)
 
 
 def remember(
@@ -188,7 +184,7 @@ def remember(
         " (SELECT pos FROM append_result WHERE session = ?1"
         " ORDER BY pos DESC LIMIT ?2)",
         session,
-        _REMEMBERED,
+        REMEMBERED,
     )
 
 
@@ -247,10 +243,7 @@ def _insert(
     entry = find_entry(db, grant.scope, session, fact.key)
     assert entry is not None
     if is_strict(fact.name) and entry.fact.payload != fact.payload:
-        raise JournalError(
-            "conflicting_fact",
-            f"{fact.name} {fact.key[:80]!r} is on the tape with another payload",
-        )
+        raise conflicting_fact(fact)
     return entry.seq
 
 

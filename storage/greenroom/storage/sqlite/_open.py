@@ -23,6 +23,7 @@ from ._folder import (
     pause,
     wait_turn,
 )
+from ._groups import Writes
 from ._members import living_nodes
 from ._migrations import SCHEMA_VERSION, migrate, schema_version
 from ._store import SqliteReader, SqliteStore
@@ -45,7 +46,7 @@ def open_store(folder: Path, *, exclusive: bool = False) -> SqliteStore:
     except BaseException:
         lock.close()
         raise
-    return SqliteStore(db, proofs, folder, lock)
+    return SqliteStore(db, proofs, folder, lock, Writes(db, proofs))
 
 
 def open_reader(folder: Path) -> SqliteReader:

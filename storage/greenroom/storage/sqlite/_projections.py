@@ -19,7 +19,7 @@ from greenroom.protocol import (
 )
 
 from .. import names
-from .._errors import RefusedFactError
+from .._errors import order_taken
 from .._projection import (
     Mark,
     Totals,
@@ -183,9 +183,7 @@ def _write_header(
             mark.output_tokens,
         )
     except apsw.ConstraintError as exc:
-        raise RefusedFactError(
-            f"order {record.order_seq} of message {record.id!r} is another message's"
-        ) from exc
+        raise order_taken(record.id, record.order_seq) from exc
     assert row is not None
     return row[0]
 

@@ -29,7 +29,7 @@ from greenroom.protocol import (
 )
 
 from .._errors import corrupt
-from .._limits import clamp, within_page
+from .._limits import MAX_ENTRIES, MAX_HITS, MAX_ROWS, clamp, within_page
 from .._store import OpenRun, Owner, Page, SessionRow
 from .._words import query_words
 from ._connection import Row, Value, each, mapped_errors, one, reading, rows
@@ -95,7 +95,7 @@ def page(
             return Page((), 0)
         session, head = found
         # Not read whole: a page may end by bytes before it ends by count.
-        facts = each(self.connection, sql, session, after, clamp(limit, 1_000))
+        facts = each(self.connection, sql, session, after, clamp(limit, MAX_ENTRIES))
         with closing(facts):
             entries = within_page(entry_of(scope, row) for row in facts)
     return Page(entries, head)
@@ -107,7 +107,7 @@ def scopes(
     """See `Reader.scopes`."""
     sql = "SELECT name FROM session WHERE head > 0 AND name > ? ORDER BY name LIMIT ?"
     with mapped_errors():
-        found = rows(self.connection, sql, after or "", clamp(limit, 1_000))
+        found = rows(self.connection, sql, after or "", clamp(limit, MAX_ENTRIES))
     return [SessionId(name) for (name,) in found]
 
 
@@ -133,7 +133,7 @@ def search(
         " ORDER BY f.at DESC, s.name, f.seq DESC LIMIT ?"
     )
     match = " AND ".join(f'"{word}"' for word in words)
-    values = (match, len(scope_prefix), scope_prefix, clamp(limit, 100))
+    values = (match, len(scope_prefix), scope_prefix, clamp(limit, MAX_HITS))
     with mapped_errors():
         return [(SessionId(n), seq) for n, seq in rows(self.connection, sql, *values)]
 
@@ -152,7 +152,7 @@ def sessions(
         " ORDER BY i.updated_at DESC, i.name DESC LIMIT ?"
     )
     with mapped_errors():
-        found = rows(self.connection, sql, *(before or ()), clamp(limit, 500))
+        found = rows(self.connection, sql, *(before or ()), clamp(limit, MAX_ROWS))
     return [_session_row(row) for row in found]
 
 
@@ -173,7 +173,7 @@ def messages(
     """See `Reader.messages`."""
     where = "retracted = 0 AND order_seq < ? ORDER BY order_seq DESC LIMIT ?"
     last = before if before is not None else (1 << 63) - 1
-    return _messages(self, scope, where, last, clamp(limit, 500))
+    return _messages(self, scope, where, last, clamp(limit, MAX_ROWS))
 
 
 def message(self: Connected, scope: SessionId, message_id: str) -> MessageRecord | None:

@@ -1,0 +1,461 @@
+"""The store in plain Python: the same contract, no disk.
+
+For tests, evaluations and engines that keep nothing. One instance is one database;
+several members may share it. Whether a member's process lives is for the owner of
+the instance to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import final
+
+import attrs
+
+from greenroom.protocol import (
+    Fact,
+    JournalRecord,
+    MessageRecord,
+    Plan,
+    RunId,
+    RunStarted,
+    SessionId,
+    TapeEntry,
+    journal_fact,
+)
+
+from .._admission import (
+    MAX_APPEND_ID,
+    MAX_IDENTITY,
+    check_bootstrap,
+    check_command,
+    check_facts,
+    check_json,
+    check_member,
+    check_session_id,
+    check_text,
+)
+from .._errors import full_inbox
+from .._journal_rules import (
+    check_bootstrapped,
+    check_prerequisites,
+    is_repeat,
+    needed_keys,
+)
+from .._limits import (
+    MAX_ENTRIES,
+    MAX_HITS,
+    MAX_ROWS,
+    clamp,
+    within_page,
+)
+from .._store import (
+    MAX_OPEN_COMMANDS,
+    Appended,
+    Fenced,
+    Grant,
+    HeadMoved,
+    Held,
+    InboxCommand,
+    Member,
+    MemberLost,
+    OpenRun,
+    Owner,
+    Page,
+    Piece,
+    Posted,
+    Receipt,
+    Seen,
+    SessionRow,
+    Settled,
+)
+from .._words import index_words, query_words, searchable_text
+from ._groups import Writes
+from ._replica import Replica
+from ._tables import Command, Hot, Joined, Tables
+from ._undo import Undo
+
+
+def _every_process_lives(member_id: str) -> bool:
+    return True
+
+
+@final
+@attrs.define(eq=False)
+class MemoryStore:
+    """See `Store`."""
+
+    _tables: Tables
+    _writes: Writes
+    _joined: int = 0
+    """Members so far: their ids are never used again."""
+
+    @classmethod
+    def create(cls, lives: Callable[[str], bool] = _every_process_lives) -> MemoryStore:
+        """Make an empty one; *lives* says whether the process of a member lives."""
+        tables = Tables(lives)
+        return cls(tables, Writes(tables.undo))
+
+    #### Reads
+
+    def page(
+        self, scope: SessionId, after: int, limit: int = 256, stream: str | None = None
+    ) -> Page:
+        """See `Reader.page`."""
+        head = self._tables.hot.get(scope, Hot()).head
+        if head == 0:
+            return Page((), 0)
+        found: list[TapeEntry] = []
+        entries = self._tables.sessions[scope].entries
+        for seq in range(max(after, 0) + 1, head + 1):
+            if stream in (None, entries[seq].fact.stream):
+                found.append(entries[seq])
+            if len(found) == clamp(limit, MAX_ENTRIES):
+                break
+        return Page(within_page(found), head)
+
+    def scopes(
+        self, after: SessionId | None = None, limit: int = 256
+    ) -> list[SessionId]:
+        """See `Reader.scopes`."""
+        names = sorted(s for s, hot in self._tables.hot.items() if hot.head)
+        return [s for s in names if s > (after or "")][: clamp(limit, MAX_ENTRIES)]
+
+    def heads(self, scopes: Sequence[SessionId]) -> list[tuple[SessionId, int]]:
+        """See `Reader.heads`."""
+        found = [(scope, self._tables.hot.get(scope, Hot()).head) for scope in scopes]
+        return [(scope, head) for scope, head in found if head]
+
+    def locate(self, scope: SessionId) -> Owner | None:
+        """See `Reader.locate`."""
+        owner = self._tables.hot.get(scope, Hot()).owner
+        return None if owner is None else self._tables.owner(owner)
+
+    def search(
+        self, query: str, *, scope_prefix: str = "", limit: int = 20
+    ) -> list[tuple[SessionId, int]]:
+        """See `Reader.search`."""
+        words = set(query_words(query))
+        if not words:
+            return []
+        hits = [
+            entry
+            for scope, session in self._tables.sessions.items()
+            if scope.startswith(scope_prefix)
+            for entry in session.entries.values()
+            if words <= set(index_words(searchable_text(entry.fact)).split(" "))
+        ]
+        hits.sort(key=lambda entry: (-entry.created_at, entry.session_id, -entry.seq))
+        return [(hit.session_id, hit.seq) for hit in hits[: clamp(limit, MAX_HITS)]]
+
+    def sessions(
+        self, limit: int = 100, before: tuple[float, SessionId] | None = None
+    ) -> list[SessionRow]:
+        """See `Reader.sessions`."""
+        found = [
+            row for row in map(self.session, self._tables.sessions) if row is not None
+        ]
+        found.sort(key=lambda row: (row.updated_at, row.id), reverse=True)
+        older = [r for r in found if before is None or (r.updated_at, r.id) < before]
+        return older[: clamp(limit, MAX_ROWS)]
+
+    def session(self, scope: SessionId) -> SessionRow | None:
+        """See `Reader.session`."""
+        info = self._tables.replica(scope).info
+        if info is None or info.settings is None:
+            return None
+        return SessionRow(
+            id=scope,
+            settings=info.settings,
+            created_at=info.created_at,
+            updated_at=info.updated_at,
+            head=self._tables.hot[scope].head,
+            message_count=info.totals.messages,
+            input_tokens=info.totals.input_tokens,
+            output_tokens=info.totals.output_tokens,
+            has_open_interaction=info.totals.open > 0,
+        )
+
+    def messages(
+        self, scope: SessionId, before: int | None = None, limit: int = 100
+    ) -> list[MessageRecord]:
+        """See `Reader.messages`."""
+        found = self._tables.replica(scope).messages()
+        older = [m for m in found if before is None or m.order_seq < before]
+        return older[-clamp(limit, MAX_ROWS) :]
+
+    def message(self, scope: SessionId, message_id: str) -> MessageRecord | None:
+        """See `Reader.message`."""
+        found = [
+            m for m in self._tables.replica(scope).messages() if m.id == message_id
+        ]
+        return found[0] if found else None
+
+    def pending_messages(self, scope: SessionId) -> list[MessageRecord]:
+        """See `Reader.pending_messages`."""
+        return [
+            m for m in self._tables.replica(scope).messages() if m.status == "pending"
+        ]
+
+    def message_count(self, scope: SessionId) -> int:
+        """See `Reader.message_count`."""
+        info = self._tables.replica(scope).info
+        return 0 if info is None else info.totals.messages
+
+    def plan(self, scope: SessionId) -> Plan | None:
+        """See `Reader.plan`."""
+        info = self._tables.replica(scope).info
+        return None if info is None else info.plan
+
+    def run_session(self, run_id: RunId) -> SessionId | None:
+        """See `Reader.run_session`."""
+        return next(
+            (s for s in self._tables.sessions if self._tables.entries_of(s, run_id)),
+            None,
+        )
+
+    def owed_by_dead(self) -> list[SessionId]:
+        """See `Reader.owed_by_dead`."""
+        return sorted(
+            scope
+            for scope, hot in self._tables.hot.items()
+            if (
+                self._tables.owes(scope)
+                if hot.owner is None
+                else self._tables.is_gone(hot.owner)
+            )
+        )
+
+    def open_runs(self, scope: SessionId) -> list[OpenRun]:
+        """See `Reader.open_runs`."""
+        return [
+            OpenRun(scope, RunId(run_id), self._tables.entries_of(scope, run_id))
+            for run_id in sorted(self._tables.replica(scope).open_runs)
+        ]
+
+    def cached_blocks(self, scope: SessionId, message_id: str) -> str | None:
+        """See `Reader.cached_blocks`."""
+        session = self._tables.sessions.get(scope)
+        return None if session is None else session.cached.get(message_id)
+
+    def close(self) -> None:
+        """See `Reader.close`; nothing is lost, the instance is the database."""
+
+    #### Members and grants
+
+    def join(self, node: str, addr: str, ttl: float, *, now: float) -> Member:
+        """See `Store.join`."""
+        check_member(node, addr, ttl)
+        with self._writes.write():
+            self._joined += 1
+            member = Member(str(self._joined), node, addr, ttl)
+            joined = Joined(member, now + ttl)
+            self._tables.undo.put(self._tables.members, member.id, joined)
+            return member
+
+    def beat(self, member: Member, *, now: float) -> MemberLost | None:
+        """See `Store.beat`."""
+        with self._writes.write():
+            known = self._tables.members.get(member.id)
+            if known is None or known.dead:
+                return MemberLost(member.id)
+            renewed = attrs.evolve(known, expires=now + member.ttl)
+            self._tables.undo.put(self._tables.members, member.id, renewed)
+            return None
+
+    def leave(self, member: Member, *, now: float) -> None:
+        """See `Store.leave`."""
+        with self._writes.write():
+            for scope, hot in list(self._tables.hot.items()):
+                if hot.owner == member.id:
+                    self._tables.move(scope, None)
+            self._tables.undo.drop(self._tables.members, member.id)
+
+    def acquire(
+        self, member: Member, scope: SessionId, *, now: float
+    ) -> Grant | Held | MemberLost:
+        """See `Store.acquire`."""
+        check_session_id(scope)
+        with self._writes.write():
+            return self._tables.take(member, scope, now)
+
+    def claim(self, member: Member, limit: int, *, now: float) -> list[Grant]:
+        """See `Store.claim`."""
+        with self._writes.write():
+            free = [
+                scope
+                for scope, hot in sorted(self._tables.hot.items())
+                if self._tables.owes(scope)
+                and hot.owner != member.id
+                and not (
+                    hot.owner is not None and self._tables.is_alive(hot.owner, now)
+                )
+            ]
+            taken = [
+                self._tables.take(member, scope, now)
+                for scope in free[: clamp(limit, MAX_ENTRIES)]
+            ]
+            return [grant for grant in taken if isinstance(grant, Grant)]
+
+    def release(self, grant: Grant, *, now: float) -> None:
+        """See `Store.release`."""
+        with self._writes.write():
+            if self._tables.is_current(grant):
+                self._tables.move(grant.scope, None)
+
+    #### Facts
+
+    def append(
+        self,
+        grant: Grant,
+        expected_head: int,
+        facts: Sequence[Fact],
+        settles: Sequence[str] = (),
+        append_id: str | None = None,
+        *,
+        now: float,
+    ) -> Appended | Fenced | HeadMoved:
+        """See `Store.append`."""
+        check_facts(facts, settles)
+        if append_id is not None:
+            check_text("append id", append_id, MAX_APPEND_ID)
+        with self._writes.write():
+            session = self._tables.session_of(grant.scope)
+            if append_id is not None and append_id in session.results:
+                return session.results[append_id]
+            refused = self._tables.refuse(grant, expected_head)
+            if refused is not None:
+                return refused
+            result = self._tables.append(grant, facts, now)
+            self._tables.settle(session, settles)
+            if append_id is not None:
+                self._tables.remember(session, append_id, result)
+            return result
+
+    def commit(
+        self, grant: Grant, expected_head: int, record: JournalRecord, *, now: float
+    ) -> Receipt | Fenced | HeadMoved:
+        """See `Store.commit`."""
+        with self._writes.write(strict=True):
+            refused = self._tables.refuse(grant, expected_head)
+            if refused is not None:
+                return refused
+            fact = journal_fact(record)
+            session = self._tables.session_of(grant.scope)
+            check_bootstrapped(grant.scope, expected_head)
+            if is_repeat(record, fact, session.find(fact.key)):
+                return Receipt(session.keys[fact.key], expected_head, created=False)
+            keys = needed_keys(record)
+            found = {key: session.find(key) for key in keys}
+            check_prerequisites(record, found.get)
+            if isinstance(record, RunStarted):
+                self._tables.check_run_is_new(grant.scope, record)
+            self._tables.write_fact(grant, expected_head + 1, fact, now)
+            self._tables.move_head(grant.scope, expected_head + 1)
+            return Receipt(expected_head + 1, expected_head + 1, created=True)
+
+    def reset(
+        self, grant: Grant, expected_head: int, facts: Sequence[Fact], *, now: float
+    ) -> Appended | Fenced | HeadMoved:
+        """See `Store.reset`."""
+        check_facts(facts, ())
+        check_bootstrap(facts)
+        with self._writes.write():
+            refused = self._tables.refuse(grant, expected_head)
+            if refused is not None:
+                return refused
+            self._tables.clear(grant.scope)
+            return self._tables.append(grant, facts, now)
+
+    def delete(self, grant: Grant, expected_head: int) -> Fenced | HeadMoved | None:
+        """See `Store.delete`."""
+        with self._writes.write():
+            refused = self._tables.refuse(grant, expected_head)
+            if refused is not None:
+                return refused
+            self._tables.clear(grant.scope)
+            self._tables.move(grant.scope, None)
+            return None
+
+    def rebuild(self, scope: SessionId) -> None:
+        """See `Store.rebuild`."""
+        with self._writes.write():
+            session = self._tables.session_of(scope)
+            replica = Replica()
+            for seq in sorted(session.entries):
+                replica.apply(session.entries[seq], Undo())
+            fresh = attrs.evolve(session, replica=replica)
+            self._tables.undo.put(self._tables.sessions, scope, fresh)
+
+    #### Inbox
+
+    def post(
+        self, scope: SessionId, command_id: str, body: str, *, now: float
+    ) -> Posted | Seen:
+        """See `Store.post`."""
+        check_session_id(scope)
+        check_command(command_id, body)
+        with self._writes.write():
+            session = self._tables.session_of(scope)
+            known = session.commands.get(command_id)
+            if known is not None:
+                return Seen(same_body=known.body == body)
+            waiting = sum(not c.settled for c in session.commands.values())
+            if waiting >= MAX_OPEN_COMMANDS:
+                raise full_inbox(scope, waiting)
+            self._tables.undo.put(session.commands, command_id, Command(body, now))
+            return Posted()
+
+    def inbox(self, grant: Grant, limit: int = 100) -> list[InboxCommand] | Fenced:
+        """See `Store.inbox`."""
+        if not self._tables.is_current(grant):
+            return Fenced(grant.scope, grant.token)
+        found = [
+            InboxCommand(command_id, command.body, command.posted_at)
+            for command_id, command in self._tables.sessions[
+                grant.scope
+            ].commands.items()
+            if not command.settled
+        ]
+        return found[: clamp(limit, MAX_OPEN_COMMANDS)]
+
+    def owed(self, member: Member) -> list[SessionId]:
+        """See `Store.owed`."""
+        return sorted(
+            scope
+            for scope, hot in self._tables.hot.items()
+            if hot.owner == member.id and self._tables.owes(scope)
+        )
+
+    #### Caches, index, log
+
+    def cache_blocks(
+        self, grant: Grant, message_id: str, blocks: str, *, now: float
+    ) -> Fenced | None:
+        """See `Store.cache_blocks`."""
+        check_text("message id", message_id, MAX_IDENTITY)
+        check_json("blocks", blocks)
+        with self._writes.write():
+            if not self._tables.is_current(grant):
+                return Fenced(grant.scope, grant.token)
+            session = self._tables.sessions[grant.scope]
+            if not session.replica.is_finished(message_id):
+                self._tables.undo.put(session.cached, message_id, blocks)
+            return None
+
+    def index_pending(self, limit: int = 500) -> int:
+        """See `Store.index_pending`; a search here reads the tapes themselves."""
+        return 0
+
+    def checkpoint(self) -> None:
+        """See `Store.checkpoint`; there is no log."""
+
+    def log_bytes(self) -> int:
+        """See `Store.log_bytes`; there is no log."""
+        return 0
+
+    #### Groups
+
+    def run_group(self, pieces: Sequence[Piece]) -> list[Settled]:
+        """See `Store.run_group`."""
+        return self._writes.run_group(self, pieces)
