@@ -152,6 +152,7 @@ def test_a_wrong_variable_is_named(file: Path, name: str) -> None:
 
 def test_the_state_folder_is_made_absolute(file: Path) -> None:
     assert load(file, state="here").state == Path("here").absolute()
+    assert load(file, state="~/here").state == Path.home() / "here"
     assert load(file, 'state = "~/there"').state == Path.home() / "there"
     home = load(file, "", {"GREENROOM_STATE": "~/mine"})
     assert home.state == Path.home() / "mine"

@@ -171,8 +171,9 @@ def _from_file(file: Path) -> _Layer:
                 f"{file}: unknown key {key!r}", hint=f"known keys: {', '.join(KEYS)}"
             )
         value = _convert(key, raw, f"{file}", strict=True)
-        if key == "state":
-            value = _expand(value, f"{file}", must_be_absolute=True)
+        # A relative path would mean another folder wherever the file is used.
+        if key == "state" and not Path(value).is_absolute():
+            raise ConfigError(f"{file}: state must be absolute, or start with ~/")
         layer[key] = (value, f"file {file}")
     return layer
 
@@ -184,10 +185,7 @@ def _from_environment(environ: Mapping[str, str]) -> _Layer:
         name = f"GREENROOM_{key.upper()}"
         if raw := environ.get(name):
             where = f"environment {name}"
-            value = _convert(key, raw, where, strict=False)
-            if key == "state":
-                value = _expand(value, where, must_be_absolute=False)
-            layer[key] = (value, where)
+            layer[key] = (_convert(key, raw, where, strict=False), where)
     return layer
 
 
@@ -208,7 +206,7 @@ def _convert(key: str, raw: Any, where: str, *, strict: bool) -> Any:  # noqa: A
         raise ConfigError(f"{where}: {key} must be {wanted.expected}") from None
     if key == "base_url" and not _is_plain_address(value):
         raise ConfigError(f"{where}: {key} must be {wanted.expected}")
-    return value
+    return _expand(value, where) if key == "state" else value
 
 
 def _is_plain_address(text: str) -> bool:
@@ -225,17 +223,13 @@ def _is_plain_address(text: str) -> bool:
     )
 
 
-# A relative path in a file would mean another folder in each folder it is used from.
-def _expand(text: str, where: str, *, must_be_absolute: bool) -> str:
+def _expand(text: str, where: str) -> str:
     try:
-        path = Path(text).expanduser()
+        return str(Path(text).expanduser())
     except RuntimeError:
         raise ConfigError(
             f"{where}: state names a home folder that is not known"
         ) from None
-    if must_be_absolute and not path.is_absolute():
-        raise ConfigError(f"{where}: state must be absolute, or start with ~/")
-    return str(path)
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
