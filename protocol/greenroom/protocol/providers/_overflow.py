@@ -73,7 +73,7 @@ _ACTUAL_THEN_LIMIT: Final = tuple(
     for pattern in (
         rf"{_N} tokens > {_N} maximum",
         rf"\({_N} tokens\) exceeds the available context size \({_N}",
-        rf"n_prompt_tokens\D{{1,4}}{_N}.{{0,40}}?n_ctx\D{{1,4}}{_N}",
+        rf"n_prompt_tokens\D{{1,4}}{_N}\D{{0,40}}?n_ctx\D{{1,4}}{_N}",
         rf"token count\D{{0,20}}{_N}\D{{0,4}}exceeds the maximum\D{{0,40}}{_N}",
         rf"prompt tokens \({_N}\) exceed model maximum \({_N}",
         rf"current length is\D{{0,4}}{_N}\D{{0,4}}while limit is\D{{0,4}}{_N}",
