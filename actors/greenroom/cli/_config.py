@@ -125,12 +125,12 @@ class Config:
 
 def default_config_file() -> Path:
     """Return where this platform keeps the configuration of greenroom."""
-    return platformdirs.user_config_path("greenroom") / "config.toml"
+    return platformdirs.user_config_path("greenroom", appauthor=False) / "config.toml"
 
 
 def default_state_folder() -> Path:
     """Return where this platform keeps what greenroom remembers."""
-    return platformdirs.user_state_path("greenroom")
+    return platformdirs.user_data_path("greenroom", appauthor=False)
 
 
 def load_config(
