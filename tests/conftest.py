@@ -4,11 +4,11 @@
 which shuffles on purpose, starts each test from a seed made of the test's name. The
 profile ``dev`` (``--hypothesis-profile=dev``) looks for new examples instead.
 
-*Quick*: a test that uses more than 0.25 s of processor time in its call phase fails.
-Processor time and not elapsed time, because it does not grow when a machine is shared:
-a test that needs a tenth of a second alone needs it under load too. What it can't
-see is waiting, so a generous bound on elapsed time catches a test that sleeps. A
-property test is a hundred small tests, and has 3 s.
+*Quick*: a test may take 0.25 s. What is measured is processor time, because elapsed
+time grows with whatever else the machine does; and what fails is twice that, because
+processor time does too, a little (shared caches, a slower machine). Waiting costs no
+processor time, so a test that is idle for seconds fails as well: it sleeps. A property
+test is a hundred small tests, and has 6 s.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 from trio._core import _run as trio_scheduler
 
-MAX_CPU_SECONDS: Final = 0.25
-MAX_CPU_SECONDS_OF_PROPERTY: Final = 3.0
-MAX_ELAPSED_SECONDS: Final = 5.0
+MAX_CPU_SECONDS: Final = 0.5
+MAX_CPU_SECONDS_OF_PROPERTY: Final = 6.0
+MAX_IDLE_SECONDS: Final = 5.0
+STARVED: Final = 10
+"""A busy machine may make a test wait this many times as long as it works."""
 UNLIMITED_FOLDERS: Final = frozenset(
     {"crash", "interop", "soak", "cli", "end_to_end", "realmodel"}
 )
@@ -79,7 +81,7 @@ def _verdict(cpu: float, elapsed: float, limit: float) -> str | None:
             f"used {cpu:.2f} s of processor time, more than {limit:.2f} s: "
             "make it smaller, or mark it slow and say why"
         )
-    if elapsed > MAX_ELAPSED_SECONDS:
+    if elapsed - STARVED * cpu > MAX_IDLE_SECONDS:
         return (
             f"took {elapsed:.1f} s and used only {cpu:.2f} s of processor time: "
             "it sleeps or waits for a real time-out; use MockClock or a gate"
