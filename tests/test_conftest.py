@@ -9,6 +9,8 @@ from typing import Final
 
 import pytest
 
+pytestmark = pytest.mark.slow  # waits for other processes
+
 CONFTEST: Final = Path(__file__).parent / "conftest.py"
 BUSY: Final = """
 import time
