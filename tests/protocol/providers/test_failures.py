@@ -21,7 +21,7 @@ from greenroom.protocol.providers import (
     [
         (
             401,
-            b'{"error":{"message":"Incorrect API key","code":"invalid_api_key","type":""}}',
+            b'{"error":{"message":"Incorrect API key","code":"invalid_api_key"}}',
             "invalid_api_key",
             "the provider answered 401: Incorrect API key",
         ),

@@ -18,22 +18,24 @@ from greenroom.protocol.providers import (
 OVERFLOWS = [
     (
         (
-            "This model's maximum context length is 128000 tokens. However, your messages "
-            "resulted in 130000 tokens. Please reduce the length of the messages."
+            "This model's maximum context length is 128000 tokens. However, "
+            "your messages resulted in 130000 tokens. Please reduce the length "
+            "of the messages."
         ),
         (130_000, 128_000),
     ),
     (
         (
-            "This model's maximum context length is 4097 tokens. However, you requested "
-            "5000 tokens (1000 in the messages, 4000 in the completion)."
+            "This model's maximum context length is 4097 tokens. However, you "
+            "requested 5000 tokens (1000 in the messages, 4000 in the "
+            "completion)."
         ),
         (5_000, 4_097),
     ),
     (
         (
-            "request (3000 tokens) exceeds the available context size (2048 tokens), "
-            "try increasing it"
+            "request (3000 tokens) exceeds the available context size (2048 "
+            "tokens), try increasing it"
         ),
         (3_000, 2_048),
     ),
@@ -44,15 +46,15 @@ OVERFLOWS = [
     ),
     (
         (
-            "The input token count (1196265) exceeds the maximum number of tokens allowed "
-            "(1048576)."
+            "The input token count (1196265) exceeds the maximum number of "
+            "tokens allowed (1048576)."
         ),
         (1_196_265, 1_048_576),
     ),
     (
         (
-            "This model's maximum prompt length is 131072 but the request contains 537812 "
-            "tokens."
+            "This model's maximum prompt length is 131072 but the request "
+            "contains 537812 tokens."
         ),
         (537_812, 131_072),
     ),
