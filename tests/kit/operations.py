@@ -73,6 +73,7 @@ class FakeOperation:
     plans: list[tuple[PlanEntry, ...]] = attrs.field(factory=list, init=False)
     dispatched: trio.Event = attrs.field(factory=trio.Event, init=False)
     _before: dict[str, str] = attrs.field(factory=dict, init=False)
+    _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._before = picture(self.context.workspace)
@@ -101,6 +102,13 @@ class FakeOperation:
         assert "dispatch" in self.order, "output before dispatch"
         self.order.append("progress")
         self.shown.append(text)
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def until_shown(self, text: str) -> None:
+        """Wait until *text* is part of the live output."""
+        while text not in "".join(self.shown):
+            await self._changed.wait()
 
     def report(
         self,
@@ -134,6 +142,9 @@ def picture(folder: Path) -> dict[str, str]:
 def _content(path: str) -> str:
     if os.path.islink(path):
         return f"link to {os.readlink(path)}"
+    status = os.lstat(path)
+    if status.st_size > 1 << 20:
+        return f"{status.st_size} bytes of {status.st_mtime_ns}"
     if os.path.isfile(path):
         with open(path, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()

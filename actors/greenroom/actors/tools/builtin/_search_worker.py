@@ -49,7 +49,8 @@ def walk(folder: int, counts: Counts) -> Iterator[tuple[str, str, int]]:
                 return
             shown = os.path.join(inside, name)
             yield name, f"{shown}/" if name in folders else shown, parent
-        deep = inside.count("/") + 2 > MAX_DEPTH
+        depth = inside.count("/") + 1 if inside else 0
+        deep = depth + 1 >= MAX_DEPTH
         counts.more = counts.more or (deep and bool(folders))
         folders[:] = [] if deep else sorted(set(folders) - set(SKIPPED_FOLDERS))
 
