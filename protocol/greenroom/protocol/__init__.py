@@ -131,6 +131,18 @@ from ._permission import (
     PermissionVerdict as PermissionVerdict,
     permission_verdict as permission_verdict,
 )
+from ._recovery import (
+    INTERRUPTED as INTERRUPTED,
+    MAX_DETAILS as MAX_DETAILS,
+    CorruptionReason as CorruptionReason,
+    RecoveryDetail as RecoveryDetail,
+    RunClass as RunClass,
+    RunVerdict as RunVerdict,
+    classify_run as classify_run,
+    interrupted as interrupted,
+    is_kept_pending as is_kept_pending,
+    recovery_details as recovery_details,
+)
 from ._request import ModelRequest as ModelRequest, ToolChoice as ToolChoice
 from ._retry import (
     MAX_RETRIES as MAX_RETRIES,

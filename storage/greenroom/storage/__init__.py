@@ -54,6 +54,12 @@ from .names import (
     settings_fact as settings_fact,
     tool_facts as tool_facts,
 )
+from .recovery import (
+    RecoveryReport as RecoveryReport,
+    SessionRecovery as SessionRecovery,
+    recover as recover,
+    recover_session as recover_session,
+)
 from .sqlite import (
     SqliteReader as SqliteReader,
     SqliteStore as SqliteStore,
@@ -61,3 +67,8 @@ from .sqlite import (
     open_store as open_store,
 )
 from .tape import Tape as Tape
+from .verify import (
+    Problem as Problem,
+    verify as verify,
+    verify_session as verify_session,
+)

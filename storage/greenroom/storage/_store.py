@@ -261,7 +261,10 @@ class Reader(Protocol):
         ...
 
     def owed_by_dead(self) -> list[SessionId]:
-        """Return sessions whose owner is dead, or that owe work and have none."""
+        """Return sessions whose owner is dead, or that owe work and have none.
+
+        Work is owed by unsettled commands and by open runs.
+        """
         ...
 
     def open_runs(self, scope: SessionId) -> list[OpenRun]:
@@ -269,6 +272,14 @@ class Reader(Protocol):
 
         The cost is bounded by unresolved runs, not by history (JRN-18).
         """
+        ...
+
+    def run_entries(self, scope: SessionId, run_id: RunId) -> tuple[TapeEntry, ...]:
+        """Return every journal entry of *scope* that names the run, in order."""
+        ...
+
+    def is_elsewhere(self, scope: SessionId, run_id: RunId) -> bool:
+        """Whether another session than *scope* has facts of the run."""
         ...
 
     def cached_blocks(self, scope: SessionId, message_id: str) -> str | None:

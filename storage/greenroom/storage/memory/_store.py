@@ -233,6 +233,17 @@ class MemoryStore:
             for run_id in sorted(self._tables.replica(scope).open_runs)
         ]
 
+    def run_entries(self, scope: SessionId, run_id: RunId) -> tuple[TapeEntry, ...]:
+        """See `Reader.run_entries`."""
+        known = scope in self._tables.sessions
+        return self._tables.entries_of(scope, run_id) if known else ()
+
+    def is_elsewhere(self, scope: SessionId, run_id: RunId) -> bool:
+        """See `Reader.is_elsewhere`."""
+        tables = self._tables
+        others = (other for other in tables.sessions if other != scope)
+        return any(tables.entries_of(other, run_id) for other in others)
+
     def cached_blocks(self, scope: SessionId, message_id: str) -> str | None:
         """See `Reader.cached_blocks`."""
         session = self._tables.sessions.get(scope)

@@ -241,8 +241,9 @@ def owed_by_dead(self: Connected) -> list[SessionId]:
         " LEFT JOIN member m ON m.id = s.owner WHERE s.owner IS NOT NULL"
     )
     unowned = (
-        "SELECT DISTINCT s.name FROM command c JOIN session s ON s.id = c.session"
-        " WHERE c.settled = 0 AND s.owner IS NULL"
+        "SELECT s.name FROM session s WHERE s.owner IS NULL AND s.id IN"
+        " (SELECT session FROM command WHERE settled = 0"
+        " UNION SELECT session FROM open_run)"
     )
     with reading(self.connection):
         held = rows(self.connection, owned)
@@ -271,27 +272,43 @@ def open_runs(self: Connected, scope: SessionId) -> list[OpenRun]:
     with reading(self.connection):
         found = rows(self.connection, OPEN_RUNS, scope)
         return [
-            OpenRun(
-                scope,
-                RunId(run_id),
-                tuple(
-                    entry_of(scope, row)
-                    for row in rows(self.connection, RUN_ENTRIES, run_id, session)
-                ),
-            )
-            for session, run_id in found
+            OpenRun(scope, RunId(run_id), _entries(self, scope, run_id))
+            for (run_id,) in found
         ]
 
 
+def run_entries(
+    self: Connected, scope: SessionId, run_id: RunId
+) -> tuple[TapeEntry, ...]:
+    """See `Reader.run_entries`."""
+    with mapped_errors():
+        return _entries(self, scope, run_id)
+
+
+def is_elsewhere(self: Connected, scope: SessionId, run_id: RunId) -> bool:
+    """See `Reader.is_elsewhere`."""
+    sql = (
+        "SELECT 1 FROM fact f JOIN session s ON s.id = f.session"
+        " WHERE f.stream = 1 AND f.source_id = ? AND s.name <> ?"
+    )
+    with mapped_errors():
+        return one(self.connection, sql, run_id, scope) is not None
+
+
+def _entries(self: Connected, scope: SessionId, run_id: str) -> tuple[TapeEntry, ...]:
+    found = rows(self.connection, RUN_ENTRIES, run_id, scope)
+    return tuple(entry_of(scope, row) for row in found)
+
+
 OPEN_RUNS = (
-    "SELECT o.session, o.run_id FROM session s JOIN open_run o ON o.session = s.id"
+    "SELECT o.run_id FROM session s JOIN open_run o ON o.session = s.id"
     " WHERE s.name = ?"
 )
 """Bounded by unresolved runs: `open_run` holds no other (JRN-18)."""
 
 RUN_ENTRIES = (
     f"SELECT {_FACT} FROM fact f WHERE f.stream = 1 AND f.source_id = ?"
-    " AND f.session = ? ORDER BY f.seq"
+    " AND f.session = (SELECT id FROM session WHERE name = ?) ORDER BY f.seq"
 )
 
 

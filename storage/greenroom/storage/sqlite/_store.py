@@ -81,6 +81,8 @@ class SqliteReader:
     run_session = _reads.run_session
     owed_by_dead = _reads.owed_by_dead
     open_runs = _reads.open_runs
+    run_entries = _reads.run_entries
+    is_elsewhere = _reads.is_elsewhere
     cached_blocks = _reads.cached_blocks
 
     def close(self) -> None:
@@ -114,6 +116,8 @@ class SqliteStore:
     run_session = _reads.run_session
     owed_by_dead = _reads.owed_by_dead
     open_runs = _reads.open_runs
+    run_entries = _reads.run_entries
+    is_elsewhere = _reads.is_elsewhere
     cached_blocks = _reads.cached_blocks
 
     def close(self) -> None:
