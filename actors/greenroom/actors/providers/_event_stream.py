@@ -93,11 +93,11 @@ class EventStream:
         chunks, response = self._chunks, self._response
         self._chunks = self._response = None
         try:
+            if chunks is not None:
+                await _abandon(chunks)
+        finally:
             if response is not None:
                 await response.aclose()
-        finally:
-            if chunks is not None:
-                await chunks.aclose()
 
     async def _step(self) -> list[StreamEvent]:
         match self._state:
@@ -221,6 +221,19 @@ class EventStream:
         seconds = getattr(self._clocks, code.removesuffix("_timeout"))
         message = f"{_SILENCE[code]} for {seconds:g} s"
         return make_failure(message, code, retryable=True)
+
+
+async def _abandon(chunks: AsyncGenerator[bytes, None]) -> None:
+    # The client's byte streams are async generators inside one another, and closing
+    # the outer one leaves the inner ones to the garbage collector. A cancelled read
+    # ends them all, and closes the socket on its way.
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            async for _ in chunks:
+                pass
+        except httpx2.TransportError:
+            pass
 
 
 def _headers(response: httpx2.Response) -> dict[str, str]:
