@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from kit.operations import FakeOperation, builtin
+from kit.operations import FakeOperation, builtin, check
 
 from greenroom.actors.tools import ToolRefused, ToolRegistry, builtin_tools
 
@@ -70,6 +70,6 @@ async def test_bad_arguments_are_refused_at_both_doors(context, name, arguments)
 )
 async def test_what_changes_something_asks(context, name, arguments, asks):
     (context.workspace / "x").write_text("text")
-    needs = await builtin(name).precheck(arguments, context)
+    needs = await check(name, context, **arguments)
     assert (needs.permission is not None) == asks
     assert not needs.always_ask

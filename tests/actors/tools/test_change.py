@@ -62,6 +62,14 @@ async def test_a_binary_file_that_is_written_over_is_not_shown(context):
     assert needs.detail == "4 bytes, in place of 2 that can't be shown"
 
 
+async def test_no_name_of_a_file_can_dress_up_what_is_asked(context):
+    name = "a\nallow \x1b[2K\u202egpj.exe  b"
+    needs = await check("write", context, path=name, content="")
+    assert needs.permission == "write a�allow �[2K�gpj.exe  b"
+    command = await check("shell", context, command="ls\x1b[8m; rm -rf \u202e/")
+    assert command.permission == "run a command: ls�[8m; rm -rf �/"
+
+
 @pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"])
 async def test_text_that_is_none_is_refused(context, text):
     (context.workspace / "x").write_text("old")
@@ -128,9 +136,11 @@ async def test_an_edit_is_judged_again_when_it_runs(context):
 async def test_a_file_changed_between_dispatch_and_edit_is_not_overwritten(context):
     path = context.workspace / "x"
     path.write_text("one two")
-    operation = FakeOperation(
-        context, on_dispatch=lambda: [path.write_text("another's work")]
-    )
+
+    def interfere() -> None:
+        path.write_text("another's work")
+
+    operation = FakeOperation(context, on_dispatch=interfere)
     arguments = {"path": "x", "old_text": "two", "new_text": "2"}
     result = await builtin("edit").run(arguments, operation)
     assert result.is_error

@@ -34,9 +34,18 @@ def cut_end(text: str, limit: int) -> str:
     return f"{text[:limit]}\n[… {len(text) - limit} characters left out]"
 
 
+def printable(text: str) -> str:
+    """Return *text* with whatever does not print as itself replaced by U+FFFD.
+
+    Line ends, terminal escapes and characters that turn the direction of writing
+    could make a path or a command look like another one to the user who allows it.
+    """
+    return "".join(char if char.isprintable() else "�" for char in text)
+
+
 def one_line(text: str, limit: int = 200) -> str:
-    """Return *text* as one line of at most *limit* characters, safe to show."""
-    line = " ".join(safe_text(text[: limit * 4]).split())
+    """Return *text* as one printable line of at most *limit* characters."""
+    line = printable(" ".join(text[: limit * 4].split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 

@@ -26,7 +26,7 @@ import trio
 
 from greenroom.protocol import Location, safe_text
 
-from .._excerpt import one_line
+from .._excerpt import one_line, printable
 from .._port import ToolRefused, ToolResult
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class Place:
     root: Path
     parts: tuple[str, ...]
     shown: str
-    """How to name it to the model and the user."""
+    """How to name it to the model and the user, on one line."""
 
     @property
     def path(self) -> str:
@@ -124,7 +124,7 @@ def locate(raw: str, *roots: Path) -> Place:
             parts = Path(real).relative_to(root).parts
             inside = "/".join(parts) or "."
             name = inside if root == roots[0] else real
-            return Place(root, parts, safe_text(name))
+            return Place(root, parts, printable(name))
     how = " through a symbolic link" if _within(lexical, roots) else ""
     raise ToolRefused(
         f"the path {shown!r} leads out of the workspace{how}; "

@@ -36,8 +36,11 @@ _PAUSE = 0.005
 _IGNORED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
-def main(shell: str, script: int, status: int, grace: float) -> None:
-    """Run the script, tell how it ended, end everything when told to."""
+def main(shell: str, script: int, status: int, grace: float) -> NoReturn:
+    """Run the script, tell how it ended, end everything when told to.
+
+    The exit code is not 0 if something could not be ended.
+    """
     _set(_SET_CHILD_SUBREAPER, 1)
     os.set_inheritable(status, False)
     wake = _wake_on_child()
@@ -56,6 +59,7 @@ def main(shell: str, script: int, status: int, grace: float) -> None:
         if 0 in ready:
             break
     _end_everything(leader, grace)
+    sys.exit(bool(_left(leader)))
 
 
 def _set(option: int, value: int) -> None:

@@ -168,7 +168,7 @@ async def _end(keeper: _Keeper) -> None:
     if keeper.process.returncode != 0:
         keeper.process.kill()
         await keeper.process.wait()
-        # The script took its keeper along: find what is left by the marker.
+        # The script took its keeper along, or outran it: look for the marker.
         await trio.to_thread.run_sync(_kill_marked, keeper.marker, keeper.leader)
 
 

@@ -19,6 +19,7 @@ import attrs
 import msgspec
 import trio
 
+from .._excerpt import one_line
 from .._port import Needs, Operation, ToolContext, ToolRefused, ToolResult
 from .._typed import TypedTool, define
 from ._confined import (
@@ -113,7 +114,7 @@ async def _check_grep(arguments: GrepArguments, context: ToolContext) -> Needs:
 def _needs(title: str, target: _Target) -> Needs:
     return Needs(
         permission=None,
-        title=f"{title} in {target.place.shown}",
+        title=f"{one_line(title)} in {target.place.shown}",
         kind="search",
         locations=(target.place.location,),
     )
