@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 import httpx2
-import msgspec
 
 from greenroom.protocol import ProviderFailure
-from greenroom.protocol.providers import failure_from_exception
+from greenroom.protocol.providers import failure_from_exception, make_failure
 
 _TRANSIENT: Final = (
     # Subclasses before what they derive from: the first that fits holds.
@@ -44,7 +43,5 @@ def _failure(
     error: httpx2.TransportError, code: str, retryable: bool | None
 ) -> ProviderFailure:
     said = failure_from_exception(error)
-    detail = said.message if str(error) else f"{type(error).__name__}: {said.message}"
-    return msgspec.structs.replace(
-        said, message=f"the connection failed: {detail}", code=code, retryable=retryable
-    )
+    message = f"the connection failed: {said.message}"
+    return make_failure(message, code, retryable=retryable)

@@ -13,7 +13,6 @@ import attrs
 import trio
 
 from greenroom.protocol import (
-    MAX_SERVER_DELAY_MS,
     ModelRequest,
     ProviderFailure,
     RetryBudget,
@@ -39,7 +38,6 @@ async def generate_text(
     now: Callable[[], float],
     random: Callable[[], float],
     retries: int = ONE_SHOT_RETRIES,
-    max_told_ms: int = MAX_SERVER_DELAY_MS,
 ) -> str:
     """Return the text of the reply to *request*.
 
@@ -48,7 +46,6 @@ async def generate_text(
     Args:
         now: the time since the epoch, in seconds.
         random: a number from 0 to 1, for the backoff.
-        max_told_ms: the longest wait that the server may ask for.
 
     Raises:
         ProviderError: there was none; the class says what could be done about it.
@@ -65,7 +62,7 @@ async def generate_text(
             random_value=random(),
             told_ms=server_delay_ms(answer.headers, now()),
             replayable=provider.replayable,
-            max_told_ms=max_told_ms,
+            max_told_ms=provider.max_told_ms,
         )
         if verdict.decision is not RetryDecision.RETRY_SCHEDULED:
             raise provider_error(answer, verdict, attempts=budget.used + 1)

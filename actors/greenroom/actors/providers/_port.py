@@ -37,8 +37,13 @@ class Provider(Protocol):
         """Whether the same request may be sent again (TRY-02)."""
         ...
 
+    @property
+    def max_told_ms(self) -> int:
+        """The longest wait that the server may ask for before a retry (TRY-05)."""
+        ...
+
     def stream(
-        self, request: ModelRequest
+        self, request: ModelRequest, *, waiting: Waiting = ignore_waiting
     ) -> AbstractAsyncContextManager[AsyncIterator[StreamEvent]]:
         """Send *request* once; the iterator gives what comes back.
 
