@@ -66,6 +66,22 @@ class Readers:
             reader.close()
 
 
+@final
+@attrs.frozen
+class InlineReaders:
+    """Readers without threads: each read is done on the loop at once.
+
+    For a store in memory, and for tests on a mock clock, which can't see a thread.
+    """
+
+    _reader: Reader
+
+    async def read(self, fn: Callable[[Reader], T]) -> T:
+        """See `Readers.read`."""
+        await trio.lowlevel.checkpoint()
+        return fn(self._reader)
+
+
 @asynccontextmanager
 async def open_readers(open_reader: Callable[[], Reader]) -> AsyncGenerator[Readers]:
     """Open readers as they are needed, and close them after their last read."""

@@ -5,6 +5,12 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+from greenroom.engine import (
+    SessionHeldError,
+    SessionNotFoundError,
+    TurnRefusedError,
+    WorkspaceError,
+)
 from greenroom.protocol import GreenroomError, StorageError
 
 
@@ -56,6 +62,10 @@ def exit_code_for(error: GreenroomError) -> ExitCode:
     match error:
         case CliError():
             return error.exit_code
+        case SessionHeldError():
+            return ExitCode.SESSION_HELD
+        case SessionNotFoundError() | TurnRefusedError() | WorkspaceError():
+            return ExitCode.USAGE
         case StorageError():
             return ExitCode.STATE
         case _:

@@ -19,7 +19,9 @@ from greenroom.protocol import GreenroomError
 from ._config import Config, default_config_file, load_config
 from ._exit import ExitCode, exit_code_for
 from ._harmless import harmless, json_line
+from ._look import inspect_command, sessions_command
 from ._parser import build_parser, flags_of
+from ._run import run_command
 
 Command = Callable[[argparse.Namespace, Config], int]
 
@@ -86,5 +88,10 @@ def _give_up_on_output() -> None:
     os.close(null)
 
 
-COMMANDS: Final[Mapping[str, Command]] = {"config": show_config}
+COMMANDS: Final[Mapping[str, Command]] = {
+    "run": run_command,
+    "sessions": sessions_command,
+    "inspect": inspect_command,
+    "config": show_config,
+}
 """What can be run; the parser offers exactly these."""

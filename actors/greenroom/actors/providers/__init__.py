@@ -24,3 +24,21 @@ from ._port import (
     Waiting as Waiting,
     ignore_waiting as ignore_waiting,
 )
+from ._rehearsal import (
+    Call as Call,
+    Cue as Cue,
+    End as End,
+    Fail as Fail,
+    Halt as Halt,
+    Hang as Hang,
+    Pause as Pause,
+    Raise as Raise,
+    RehearsalProvider as RehearsalProvider,
+    Reply as Reply,
+    Say as Say,
+    Script as Script,
+    ScriptError as ScriptError,
+    Think as Think,
+    Use as Use,
+    load_script as load_script,
+)

@@ -1,0 +1,237 @@
+"""The end of a run, in its one order (RUN-23).
+
+Stamp the message → commit the terminal → finalise the message → tell watchers. At
+most one terminal is ever tried (RUN-09); what fails after it never leads to a second
+(RUN-11): recovery mends the message at the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+import attrs
+import msgspec
+
+from greenroom.protocol import (
+    ActionBlock,
+    Block,
+    Change,
+    Counters,
+    Draft,
+    ErrorBlock,
+    GreenroomError,
+    InternalError,
+    MessageMetadata,
+    MessageRecord,
+    ReasoningBlock,
+    RunTerminal,
+    Terminal,
+    TextBlock,
+    ToolCallBlock,
+    Usage,
+    add_usage,
+    safe_text,
+    sha256_hex,
+)
+from greenroom.storage import message_fact, tool_facts
+
+from ._batch import NOT_EXECUTED
+from ._ports import RunPlan, RunPorts
+
+MAX_ERROR_CHARS: Final = 4_000
+
+
+class CommittedProjectionError(GreenroomError):
+    """The run has its terminal, but its message could not be finalised (RUN-11).
+
+    The next start of the engine mends the message.
+    """
+
+    code = "committed_projection_error"
+
+
+@attrs.frozen
+class RunResult:
+    """How a run ended, and the message as it is on the tape."""
+
+    terminal: Terminal
+    message: MessageRecord
+
+
+@final
+@attrs.define(eq=False)
+class Progress:
+    """What a run has spent so far; stamped into the message's metadata."""
+
+    started_at: float
+    counters: Counters = attrs.field(factory=Counters)
+    tool_calls: int = 0
+    usage: Usage | None = None
+    first_output_at: float | None = None
+
+
+@final
+@attrs.define(eq=False)
+class Settlement:
+    """Writes the revisions of a run's message, and its terminal."""
+
+    plan: RunPlan
+    ports: RunPorts
+    draft: Draft
+    progress: Progress
+    now: Callable[[], float]
+    _attempted: Terminal | None = None
+
+    async def record_round(self) -> None:
+        """Make the round's blocks and its tool facts durable."""
+        await self._record("pending", self._metadata(None), final=False)
+
+    async def settle(self, terminal: Terminal) -> RunResult:
+        """End the run with *terminal*.
+
+        Raises:
+            JournalError: the terminal is not on disk; the message is untouched.
+            CommittedProjectionError: the terminal is on disk, the message is not.
+            InternalError: another terminal was tried before.
+        """
+        if self._attempted not in (None, terminal):
+            raise InternalError(
+                f"can't settle as {terminal.stop_reason!r}: "
+                f"{self._attempted and self._attempted.stop_reason!r} was tried"
+            )
+        self._attempted = terminal
+        self._close_blocks(terminal)
+        metadata = self._metadata(terminal)
+        await self._commit(terminal)
+        try:
+            message = await self._record(terminal.message_status, metadata, final=True)
+        except Exception as exc:
+            raise CommittedProjectionError(
+                f"run {self.plan.run_id} ended, but its message was not stored: {exc}"
+            ) from exc
+        return RunResult(terminal, message)
+
+    @property
+    def attempted(self) -> bool:
+        """Whether a terminal was tried."""
+        return self._attempted is not None
+
+    async def _commit(self, terminal: Terminal) -> None:
+        fault = terminal.fault
+        record = RunTerminal(
+            run_id=self.plan.run_id,
+            outcome=terminal.outcome,
+            stop_reason=terminal.stop_reason,
+            error_hash=None if fault is None else sha256_hex(fault.text),
+        )
+        await self.ports.record.commit(record)
+
+    async def _record(
+        self, status: str, metadata: MessageMetadata, *, final: bool
+    ) -> MessageRecord:
+        changed = self.draft.take_changed()
+        message = msgspec.structs.replace(
+            self.plan.message,
+            status=status,
+            metadata=metadata,
+            updated_at=self.now(),
+        )
+        message = msgspec.structs.replace(message, blocks=self.draft.blocks)
+        facts = [message_fact(message)]
+        for block in changed:
+            if isinstance(block, ToolCallBlock) and block.response:
+                facts += tool_facts(message.id, block)
+        try:
+            await self.ports.record.append(facts)
+        except BaseException:
+            self.draft.give_back(changed)
+            raise
+        return message
+
+    #### Blocks
+
+    def _close_blocks(self, terminal: Terminal) -> None:
+        # Joins open text; nothing streams any more.
+        self.draft.new_id()
+        paused = terminal.message_status == "pending"
+        waiting = {action.tool_block_id for action in self.draft.unresolved}
+        for block in self.draft.blocks:
+            closed = _closed(block, waiting=block.id in waiting, paused=paused)
+            if closed is not block:
+                self._changed(self.draft.replace(closed))
+        if terminal.fault is not None:
+            error = ErrorBlock(
+                id=self.draft.new_id(),
+                code=terminal.fault.code,
+                text=safe_text(terminal.fault.text)[:MAX_ERROR_CHARS],
+                round=self.draft.round,
+            )
+            self._changed(self.draft.add(error))
+
+    def _changed(self, change: Change) -> None:
+        self.ports.watchers.change(self.plan.run_id, self.plan.message.id, change)
+
+    #### Metadata
+
+    def _metadata(self, terminal: Terminal | None) -> MessageMetadata:
+        before, progress = self.plan.message.metadata, self.progress
+        usage = add_usage(_usage_of(before), progress.usage)
+        fault = None if terminal is None else terminal.fault
+        text = None if fault is None else safe_text(fault.text)[:MAX_ERROR_CHARS]
+        spent = self.now() - progress.started_at
+        first = progress.first_output_at
+        return MessageMetadata(
+            run_id=self.plan.run_id,
+            run_outcome=None if terminal is None else terminal.outcome,
+            run_stop_reason=None if terminal is None else terminal.stop_reason,
+            error_code=None if fault is None else fault.code,
+            error_text=text,
+            provider_rounds=progress.counters.round,
+            max_provider_rounds=self.plan.settings.max_rounds,
+            request_seq=progress.counters.request_seq,
+            tool_calls=progress.tool_calls,
+            input_tokens=usage and usage.input,
+            output_tokens=usage and usage.output,
+            total_tokens=usage and usage.total,
+            cached_tokens=usage and usage.cache_read,
+            cache_write_tokens=usage and usage.cache_write,
+            generation_time=(before.generation_time or 0.0) + spent,
+            first_token_time=(
+                before.first_token_time
+                if before.first_token_time is not None or first is None
+                else first - progress.started_at
+            ),
+            model=self.plan.settings.model,
+            provider=self.plan.settings.provider,
+        )
+
+
+def _usage_of(metadata: MessageMetadata) -> Usage | None:
+    if metadata.input_tokens is None:
+        return None
+    return Usage(
+        input=metadata.input_tokens,
+        output=metadata.output_tokens or 0,
+        total=metadata.total_tokens or 0,
+        cache_read=metadata.cached_tokens,
+        cache_write=metadata.cache_write_tokens,
+    )
+
+
+def _closed(block: Block, *, waiting: bool, paused: bool) -> Block:
+    match block:
+        case ActionBlock(status="pending") if not paused:
+            return msgspec.structs.replace(block, status="error")
+        case ToolCallBlock() if waiting:
+            return block if paused else _without_result(block)
+        case ToolCallBlock(response=None):
+            return _without_result(block)
+        case TextBlock(status="loading") | ReasoningBlock(status="loading"):
+            return msgspec.structs.replace(block, status="success")
+        case _:
+            return block
+
+
+def _without_result(block: ToolCallBlock) -> ToolCallBlock:
+    return msgspec.structs.replace(block, status="error", response=NOT_EXECUTED)

@@ -1,0 +1,25 @@
+"""Sessions: their actors, their tapes, and those who watch them."""
+
+from __future__ import annotations
+
+from ._follow import Follower as Follower, follow as follow
+from ._hub import SlowWatcherError as SlowWatcherError
+from ._messages import (
+    AnswerInteraction as AnswerInteraction,
+    CancelTurn as CancelTurn,
+    ChangeSettings as ChangeSettings,
+    Prompt as Prompt,
+    TurnFailedError as TurnFailedError,
+    TurnRefusedError as TurnRefusedError,
+    TurnResult as TurnResult,
+)
+from ._ports import PieceWriter as PieceWriter, StoreReaders as StoreReaders
+from ._registry import (
+    Loaded as Loaded,
+    SessionHeldError as SessionHeldError,
+    SessionNotFoundError as SessionNotFoundError,
+    Sessions as Sessions,
+    SessionWorld as SessionWorld,
+)
+from ._session import Session as Session
+from ._turns import unresolved as unresolved

@@ -1,0 +1,178 @@
+"""Following a session: snapshot, replay and live feed on one cursor.
+
+The feed is opened before anything is read, so no event falls between what was read
+and what is told (law: snapshot and follow share one cursor). Durable events at or
+below the cursor are skipped; text that the snapshot holds is not told again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final, final
+
+import attrs
+import msgspec
+
+from greenroom.actors.runs import ActiveRun
+from greenroom.protocol import (
+    Event,
+    MessageRecord,
+    Plan,
+    SessionId,
+    Snapshot,
+    StatusChanged,
+    StreamUpdated,
+    events_of,
+    item_kind,
+)
+from greenroom.storage import Reader, SessionRow
+
+from ._hub import Feed, Hub
+from ._ports import StoreReaders
+from ._registry import SessionNotFoundError, Sessions
+
+SNAPSHOT_MESSAGES: Final = 100
+PAGE: Final = 256
+
+
+@attrs.frozen
+class _Seen:
+    row: SessionRow
+    messages: list[MessageRecord]
+    plan: Plan | None
+
+
+@final
+@attrs.define(eq=False)
+class Follower:
+    """An asynchronous iterator over a session's events.
+
+    ``snapshot`` is where it starts when no cursor was given; the events go on from
+    there. With a cursor there is no snapshot, and the events after it come first.
+    """
+
+    snapshot: Snapshot | None
+    _feed: Feed
+    _readers: StoreReaders
+    _after: int
+    """Durable events up to here were handed out, or are in the snapshot."""
+    _replay_to: int
+    """Durable events up to here are read from the tape."""
+    _ready: list[Event] = attrs.field(factory=list[Event], init=False)
+
+    def __aiter__(self) -> Follower:
+        return self
+
+    async def __anext__(self) -> Event:
+        """Return the next event.
+
+        Raises:
+            SlowWatcherError: too far behind; follow again.
+        """
+        while not self._ready:
+            if self._after < self._replay_to:
+                self._ready = await self._replay()
+                continue
+            events = await self._feed.receive()
+            if not events:
+                raise StopAsyncIteration
+            self._ready = [event for event in events if self._is_new(event)]
+        return self._ready.pop(0)
+
+    async def _replay(self) -> list[Event]:
+        after, session_id = self._after, self._feed.session_id
+        page = await self._readers.read(lambda r: r.page(session_id, after, PAGE))
+        self._after = page.entries[-1].seq if page.entries else self._replay_to
+        return [event for entry in page.entries for event in events_of(entry)]
+
+    def _is_new(self, event: Event) -> bool:
+        match event:
+            case StreamUpdated() | StatusChanged():
+                return True
+            case _:
+                # Several events may come from one fact.
+                new = event.seq > self._replay_to
+                self._after = max(self._after, event.seq)
+                return new
+
+
+@asynccontextmanager
+async def follow(
+    sessions: Sessions, readers: StoreReaders, session_id: SessionId, after: int | None
+) -> AsyncGenerator[Follower]:
+    """Follow one session, loaded or not, from *after* or from a snapshot.
+
+    Raises:
+        SessionNotFoundError: there is no such session.
+    """
+    hub = sessions.hub(session_id)
+    feed = hub.open_feed()
+    try:
+        seen = await readers.read(lambda reader: _look(reader, session_id))
+        # From here to the yield nothing else runs: the feed, the draft and the head
+        # that was read are one moment.
+        active = _active(sessions, session_id)
+        _catch_up(hub, feed, active)
+        head = seen.row.head
+        if after is None:
+            yield Follower(_snapshot(hub, seen, active), feed, readers, head, head)
+        else:
+            yield Follower(None, feed, readers, after, head)
+    finally:
+        hub.close_feed(feed)
+        sessions.release_hub(session_id)
+
+
+def _look(reader: Reader, session_id: SessionId) -> _Seen:
+    row = reader.session(session_id)
+    if row is None:
+        raise SessionNotFoundError(session_id)
+    messages = reader.messages(session_id, None, SNAPSHOT_MESSAGES)
+    return _Seen(row, messages, reader.plan(session_id))
+
+
+def _active(sessions: Sessions, session_id: SessionId) -> ActiveRun | None:
+    loaded = sessions.loaded(session_id)
+    turn = None if loaded is None else loaded.session.turn
+    return None if turn is None else turn.active
+
+
+def _snapshot(hub: Hub, seen: _Seen, active: ActiveRun | None) -> Snapshot:
+    messages = tuple(
+        msgspec.structs.replace(message, blocks=active.draft.blocks)
+        if active is not None and message.id == active.plan.message.id
+        else message
+        for message in seen.messages
+    )
+    return Snapshot(
+        session_id=seen.row.id,
+        seq=seen.row.head,
+        settings=seen.row.settings,
+        state=hub.state,
+        status_version=hub.version,
+        messages=messages,
+        plan=seen.plan,
+    )
+
+
+def _catch_up(hub: Hub, feed: Feed, active: ActiveRun | None) -> None:
+    # Whoever starts now has missed deltas: every item is told whole, once, after what
+    # the feed holds already and before what comes next.
+    hub.flush()
+    feed.drop_transient()
+    events: list[Event] = [hub.status_event()]
+    if active is not None:
+        events += [
+            StreamUpdated(
+                session_id=hub.session_id,
+                run_id=active.plan.run_id,
+                message_id=active.plan.message.id,
+                item_id=block.id,
+                kind=item_kind(block),
+                block=block,
+            )
+            for block in active.draft.blocks
+        ]
+    for event in events:
+        feed.put(event, 0)

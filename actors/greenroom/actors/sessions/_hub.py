@@ -1,0 +1,268 @@
+"""Who watches a session, and what they are told.
+
+One hub for each session that is loaded or watched. Publishing never waits: a feed
+has a byte budget, and one that falls behind it is closed with the cursor to come
+back with (architecture, Events). Deltas of one item are joined until the hub is
+flushed, which its owner does at most 20 ms after the first one.
+
+All in the trio thread. A durable event is published after its fact is on disk, never
+before (output gate).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+import attrs
+import msgspec
+import trio
+
+from greenroom.protocol import (
+    Change,
+    Event,
+    GreenroomError,
+    ItemId,
+    MessageId,
+    RunId,
+    SessionId,
+    SessionState,
+    StatusChanged,
+    StreamUpdated,
+    WaitReason,
+)
+
+FEED_BYTES: Final = 4 << 20
+"""What a watcher may be behind before it is told to come back."""
+
+JOIN_SECONDS: Final = 0.020
+"""How long deltas of an item are joined."""
+
+
+class SlowWatcherError(GreenroomError):
+    """The watcher fell too far behind; follow again after ``seq``."""
+
+    code = "slow_watcher"
+    hint = "follow again from the last sequence number that was seen"
+
+    def __init__(self, session_id: SessionId, seq: int) -> None:
+        super().__init__(f"fell behind the events of session {session_id!r} at {seq}")
+        self.seq = seq
+
+
+@final
+@attrs.define(eq=False)
+class Feed:
+    """The live events of one watcher, in order."""
+
+    session_id: SessionId
+    _events: list[Event] = attrs.field(factory=list[Event])
+    _bytes: int = 0
+    _seq: int = 0
+    _error: SlowWatcherError | None = None
+    _closed: bool = False
+    _parked: trio.lowlevel.Task | None = None
+
+    def put(self, event: Event, size: int) -> None:
+        """Add an event; over the budget the feed is closed instead."""
+        if self._closed or self._error is not None:
+            return
+        if self._bytes + size > FEED_BYTES:
+            self._error = SlowWatcherError(self.session_id, self._seq)
+            self._events.clear()
+        else:
+            self._events.append(event)
+            self._bytes += size
+        self._wake()
+
+    def drop_transient(self) -> None:
+        """Forget what is never replayed; the watcher is told it in another way."""
+        kept = (StreamUpdated, StatusChanged)
+        self._events = [event for event in self._events if not isinstance(event, kept)]
+
+    def close(self) -> None:
+        """End the feed after what it holds."""
+        self._closed = True
+        self._wake()
+
+    async def receive(self) -> list[Event]:
+        """Return every event that waits; an empty list when the feed has ended.
+
+        Raises:
+            SlowWatcherError: the watcher fell behind its budget.
+        """
+        while not self._events:
+            if self._error is not None:
+                raise self._error
+            if self._closed:
+                return []
+            await self._park()
+        events, self._events, self._bytes = self._events, [], 0
+        self._seq = max([self._seq, *(getattr(event, "seq", 0) for event in events)])
+        return events
+
+    async def _park(self) -> None:
+        self._parked = trio.lowlevel.current_task()
+
+        def abort(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+            self._parked = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _wake(self) -> None:
+        if self._parked is not None:
+            trio.lowlevel.reschedule(self._parked)
+            self._parked = None
+
+
+@final
+@attrs.define(eq=False)
+class Hub:
+    """The watchers of one session, and its status."""
+
+    session_id: SessionId
+    state: SessionState = "idle"
+    version: int = 0
+    run_id: RunId | None = None
+    waiting_for: WaitReason | None = None
+    wait_until: float | None = None
+    """In the clock of `trio.current_time`."""
+    on_delta: Callable[[], None] | None = None
+    """Called at the first delta after a flush: flush me within `JOIN_SECONDS`."""
+    _feeds: list[Feed] = attrs.field(factory=list[Feed])
+    # By item and kind: a call's arguments and its output are two texts of one item.
+    _joined: dict[tuple[ItemId, str], tuple[StreamUpdated, list[str]]] = attrs.field(
+        factory=dict[tuple[ItemId, str], tuple[StreamUpdated, list[str]]]
+    )
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody watches."""
+        return bool(self._feeds)
+
+    def open_feed(self) -> Feed:
+        """Start a feed; it holds what is published from now on."""
+        feed = Feed(self.session_id)
+        self._feeds.append(feed)
+        return feed
+
+    def close_feed(self, feed: Feed) -> None:
+        """End a feed; no error if it was ended before."""
+        feed.close()
+        if feed in self._feeds:
+            self._feeds.remove(feed)
+
+    def close(self) -> None:
+        """End every feed."""
+        self.flush()
+        for feed in tuple(self._feeds):
+            self.close_feed(feed)
+
+    def publish(self, event: Event) -> None:
+        """Tell every watcher, after whatever was joined before."""
+        self.flush()
+        self._put(event)
+
+    def status(self, state: SessionState, run_id: RunId | None = None) -> None:
+        """Change the session's state and tell watchers, with a new version."""
+        self.state, self.run_id = state, run_id
+        self.waiting_for = self.wait_until = None
+        self.version += 1
+        self.publish(self.status_event())
+
+    def waiting(self, reason: WaitReason | None, until: float | None = None) -> None:
+        """Say what the run waits for; ``None``: it works."""
+        again = reason == self.waiting_for and (
+            reason == "stream" or until == self.wait_until
+        )
+        self.waiting_for, self.wait_until = reason, until
+        if again:
+            # A stream's clock starts anew with each chunk; that is no news.
+            return
+        self.version += 1
+        self.publish(self.status_event())
+
+    async def until_settled(self) -> None:
+        """Return when the session works on nothing; at once if it does not."""
+        feed = self.open_feed()
+        try:
+            while self.state == "generating":
+                await feed.receive()
+        finally:
+            self.close_feed(feed)
+
+    def status_event(self) -> StatusChanged:
+        """Return the status as it is now."""
+        remaining = None
+        if self.wait_until is not None:
+            remaining = max(0.0, self.wait_until - trio.current_time())
+        return StatusChanged(
+            session_id=self.session_id,
+            version=self.version,
+            state=self.state,
+            run_id=self.run_id,
+            waiting_for=self.waiting_for,
+            remaining=remaining,
+        )
+
+    def change(self, run_id: RunId, message_id: MessageId, change: Change) -> None:
+        """Tell watchers of a change to an item; text is joined for a moment."""
+        if not self._feeds:
+            return
+        event = StreamUpdated(
+            session_id=self.session_id,
+            run_id=run_id,
+            message_id=message_id,
+            item_id=change.item_id,
+            kind=change.kind,
+            offset=change.offset,
+            text=change.text,
+            block=change.block,
+        )
+        if change.block is not None:
+            self.publish(event)
+        else:
+            self._join(event)
+
+    def output(
+        self,
+        run_id: RunId,
+        message_id: MessageId,
+        item_id: ItemId,
+        offset: int,
+        text: str,
+    ) -> None:
+        """Tell watchers what a running tool printed."""
+        if self._feeds:
+            self._join(
+                StreamUpdated(
+                    session_id=self.session_id,
+                    run_id=run_id,
+                    message_id=message_id,
+                    item_id=item_id,
+                    kind="tool_output",
+                    offset=offset,
+                    text=text,
+                )
+            )
+
+    def flush(self) -> None:
+        """Hand out what was joined."""
+        joined, self._joined = self._joined, {}
+        for event, parts in joined.values():
+            self._put(msgspec.structs.replace(event, text="".join(parts)))
+
+    def _join(self, event: StreamUpdated) -> None:
+        first = not self._joined
+        _, parts = self._joined.setdefault((event.item_id, event.kind), (event, []))
+        parts.append(event.text)
+        if first and self.on_delta is not None:
+            self.on_delta()
+
+    def _put(self, event: Event) -> None:
+        if not self._feeds:
+            return
+        size = len(msgspec.json.encode(event))
+        for feed in self._feeds:
+            feed.put(event, size)

@@ -1,0 +1,81 @@
+"""User input at the session's boundary: checked and made canonical, once (SES-16)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final
+
+from greenroom.protocol import (
+    Block,
+    ImageBlock,
+    ImagePart,
+    ItemId,
+    TextBlock,
+    TextPart,
+    safe_text,
+)
+
+from ._messages import TurnRefusedError
+
+MAX_TEXT_CHARS: Final = 200_000
+"""Text of one prompt; more belongs into a file that the agent reads."""
+
+MAX_IMAGE_CHARS: Final = 700_000
+"""Base64 of the images of one prompt: what still fits a fact."""
+
+MAX_PARTS: Final = 64
+IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+def check_parts(parts: tuple[TextPart | ImagePart, ...]) -> None:
+    """Check the input of a turn.
+
+    Raises:
+        TurnRefusedError: empty, too large, or an image that is none.
+    """
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    images = [part for part in parts if isinstance(part, ImagePart)]
+    if not images and not any(text.strip() for text in texts):
+        raise TurnRefusedError("empty_message", "the message is empty")
+    if len(parts) > MAX_PARTS or sum(map(len, texts)) > MAX_TEXT_CHARS:
+        raise TurnRefusedError(
+            "message_too_large",
+            f"a message may have {MAX_PARTS} parts and {MAX_TEXT_CHARS} characters; "
+            "put more into a file in the workspace",
+        )
+    if sum(len(image.data) for image in images) > MAX_IMAGE_CHARS:
+        raise TurnRefusedError(
+            "message_too_large",
+            f"images of a message may have {MAX_IMAGE_CHARS} characters of base64",
+        )
+    for image in images:
+        _check_image(image)
+
+
+def user_blocks(
+    message_id: str, parts: tuple[TextPart | ImagePart, ...]
+) -> tuple[Block, ...]:
+    """Return the blocks of a user's message."""
+    return tuple(
+        TextBlock(id=ItemId(f"{message_id}.{number}"), text=safe_text(part.text))
+        if isinstance(part, TextPart)
+        else ImageBlock(
+            id=ItemId(f"{message_id}.{number}"),
+            media_type=part.media_type,
+            data=part.data,
+        )
+        for number, part in enumerate(parts)
+    )
+
+
+def _check_image(image: ImagePart) -> None:
+    try:
+        known = image.media_type in IMAGE_TYPES
+        base64.b64decode(image.data, validate=True)
+    except (binascii.Error, ValueError):
+        known = False
+    if not known:
+        raise TurnRefusedError(
+            "bad_image", f"an image must be base64 of one of {', '.join(IMAGE_TYPES)}"
+        )

@@ -1,0 +1,114 @@
+"""What a session actor is told, and what it answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from greenroom.actors.kernel import CancelCause, Request
+from greenroom.protocol import (
+    Answer,
+    GreenroomError,
+    ImagePart,
+    MessageRecord,
+    RunOutcome,
+    SessionSettings,
+    TextBlock,
+    TextPart,
+    Usage,
+)
+
+
+@attrs.frozen
+class TurnResult:
+    """How a turn ended; a turn may have been several runs."""
+
+    message: MessageRecord
+    """The assistant's message, with every block."""
+
+    @property
+    def outcome(self) -> RunOutcome:
+        """completed, aborted or error."""
+        return self.message.metadata.run_outcome or "error"
+
+    @property
+    def stop_reason(self) -> str:
+        """Why, as the ledger of stop reasons has it."""
+        return self.message.metadata.run_stop_reason or "unknown"
+
+    @property
+    def text(self) -> str:
+        """What the model said in its last round."""
+        blocks = [b for b in self.message.blocks if isinstance(b, TextBlock)]
+        last = blocks[-1].round if blocks else 0
+        return "".join(block.text for block in blocks if block.round == last)
+
+    @property
+    def error(self) -> str | None:
+        """What went wrong, for a person."""
+        return self.message.metadata.error_text
+
+    @property
+    def usage(self) -> Usage | None:
+        """Tokens of the whole turn; ``None`` when the provider told none."""
+        metadata = self.message.metadata
+        if metadata.input_tokens is None:
+            return None
+        return Usage(
+            input=metadata.input_tokens,
+            output=metadata.output_tokens or 0,
+            total=metadata.total_tokens or 0,
+            cache_read=metadata.cached_tokens,
+            cache_write=metadata.cache_write_tokens,
+        )
+
+
+@attrs.frozen
+class Prompt(Request[TurnResult]):
+    """Start a turn, or wait for the one that this command id started."""
+
+    parts: tuple[TextPart | ImagePart, ...]
+    command_id: str
+
+
+@attrs.frozen
+class AnswerInteraction(Request[None]):
+    """Answer a pending permission or question."""
+
+    interaction_id: str
+    answer: Answer
+
+
+@attrs.frozen
+class ChangeSettings(Request[SessionSettings]):
+    """Change settings; a run that goes on keeps its snapshot (SES-14)."""
+
+    changes: dict[str, Any]
+
+
+@attrs.frozen
+class CancelTurn:
+    """End what the session is doing. Control."""
+
+    cause: CancelCause
+    command_id: str | None = None
+    """Only the turn of this command, or its place in the inbox."""
+
+
+class TurnRefusedError(GreenroomError):
+    """The input was not taken; nothing was written (SES-18).
+
+    ``code`` is ``empty_message``, ``message_too_large``, ``interaction_pending``,
+    ``conflicting_command`` or ``too_many_commands``.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class TurnFailedError(GreenroomError):
+    """The turn could not be run or stored; what is on disk is on disk."""
+
+    code = "turn_failed"

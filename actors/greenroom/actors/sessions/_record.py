@@ -1,0 +1,146 @@
+"""A session's tape and journal as its one owner writes them.
+
+Watchers are told after the data is on disk, never before (output gate). What is
+awaited here is not abandoned half-way by a cancellation: the writer takes a piece or
+does not, and reports.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final, final
+
+import attrs
+import msgspec
+
+from greenroom.actors.kernel import Clock
+from greenroom.protocol import (
+    Block,
+    Fact,
+    JournalError,
+    JournalRecord,
+    MessageId,
+    Plan,
+    PlanEntry,
+    SessionId,
+    StorageError,
+    TapeEntry,
+    events_of,
+)
+from greenroom.storage import (
+    Appended,
+    InboxCommand,
+    Piece,
+    Posted,
+    Seen,
+    Settled,
+    Tape,
+    plan_fact,
+)
+
+from ._hub import Hub
+from ._ports import PieceWriter
+
+_LOG: Final = logging.getLogger("greenroom.sessions")
+
+
+@final
+@attrs.define(eq=False)
+class SessionRecord:
+    """Writes to one session's tape, and tells its hub."""
+
+    session_id: SessionId
+    tape: Tape
+    writer: PieceWriter
+    hub: Hub
+    clock: Clock
+    plan: Plan | None = None
+
+    async def append(self, facts: Sequence[Fact], settles: Sequence[str] = ()) -> None:
+        """Write facts and settle commands; all or none.
+
+        Raises:
+            StorageError: nothing was written.
+        """
+        now = self.clock.now()
+        piece = self.tape.append_piece(facts, settles, now=now)
+        self._tell(facts, await self.writer.submit(piece), now)
+
+    def append_soon(self, facts: Sequence[Fact]) -> None:
+        """Write facts with the next group; a failure is logged (TRY-18)."""
+        now = self.clock.now()
+        self._soon(self.tape.append_piece(facts, now=now), "facts")
+
+    async def commit(self, record: JournalRecord) -> bool:
+        """Commit a strict fact and return whether it was created.
+
+        Raises:
+            JournalError: it is not on disk.
+        """
+        piece = self.tape.commit_piece(record, now=self.clock.now())
+        try:
+            receipt = await self.writer.submit(piece)
+        except JournalError:
+            raise
+        except StorageError as exc:
+            raise JournalError("persistence_failed", str(exc)) from exc
+        return receipt.created
+
+    async def update_plan(self, entries: tuple[PlanEntry, ...]) -> int:
+        """Replace the plan; its revision is one more than the last."""
+        revision = 1 if self.plan is None else self.plan.revision + 1
+        plan = Plan(revision, entries)
+        self.plan = plan
+        await self.append([plan_fact(plan)])
+        return revision
+
+    async def post(self, command_id: str, body: str) -> Posted | Seen:
+        """Put a command into the session's inbox."""
+        now = self.clock.now()
+
+        def run(store: Any) -> Posted | Seen:  # noqa: ANN401 - the writer's store
+            return store.post(self.session_id, command_id, body, now=now)
+
+        return await self.writer.submit(Piece(run))
+
+    async def inbox(self) -> list[InboxCommand]:
+        """Return the commands that wait, oldest first."""
+        return await self.writer.submit(self.tape.inbox_piece())
+
+    async def release(self) -> None:
+        """Give the session back; somebody else may take it."""
+        await self.writer.submit(self.tape.release_piece(now=self.clock.now()))
+
+    def cache_soon(self, message_id: MessageId, blocks: Sequence[Block]) -> None:
+        """Keep the blocks of a message in progress, in case this process dies."""
+        text = msgspec.json.encode(blocks).decode()
+        now = self.clock.now()
+        self._soon(self.tape.cache_piece(message_id, text, now=now), "blocks")
+
+    def _soon(self, piece: Piece, what: str) -> None:
+        def settled(result: Settled) -> None:
+            if result.error is not None:
+                _LOG.warning(
+                    "%s of session %s were not kept: %s",
+                    what,
+                    self.session_id,
+                    result.error,
+                )
+
+        self.writer.submit_soon(piece, settled)
+
+    def _tell(self, facts: Sequence[Fact], appended: Appended, now: float) -> None:
+        for fact, seq, created in zip(
+            facts, appended.seqs, appended.created, strict=True
+        ):
+            if created:
+                entry = TapeEntry(
+                    session_id=self.session_id,
+                    seq=seq,
+                    token=self.tape.grant.token,
+                    fact=fact,
+                    created_at=now,
+                )
+                for event in events_of(entry):
+                    self.hub.publish(event)

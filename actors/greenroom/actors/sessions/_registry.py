@@ -1,0 +1,284 @@
+"""The sessions that are loaded, and how one is.
+
+At most one actor for each session in this process (SES-03): concurrent opens join the
+same loading. Loading takes the session's grant first, so that nobody else writes it;
+reads that only look never load anything (SES-05).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, final
+
+import attrs
+import trio
+
+from greenroom.actors.kernel import Clock, Ids, Ref, System
+from greenroom.actors.providers import Provider
+from greenroom.actors.tools import ToolContext, ToolSet
+from greenroom.protocol import (
+    GreenroomError,
+    MessageRecord,
+    Plan,
+    RunId,
+    SessionId,
+    SessionSettings,
+)
+from greenroom.storage import (
+    FencedError,
+    Grant,
+    Held,
+    Member,
+    Owner,
+    Piece,
+    Reader,
+    SessionRecovery,
+    SessionRow,
+    Tape,
+    bootstrap_facts,
+    recover_session,
+)
+
+from ._hub import Hub
+from ._ports import PieceWriter, StoreReaders
+from ._record import SessionRecord
+from ._session import Session, SessionPorts, Turn
+from ._turns import unresolved
+
+MAX_HISTORY: Final = 100_000
+"""Messages of one session that are loaded at most."""
+
+PAGE: Final = 500
+
+
+class SessionNotFoundError(GreenroomError):
+    """There is no such session."""
+
+    code = "session_not_found"
+    hint = "list the sessions to see their ids"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"there is no session {session_id[:80]!r}")
+
+
+class SessionHeldError(GreenroomError):
+    """Another living engine owns the session."""
+
+    code = "session_held"
+    hint = "use the session there, or close it there first"
+
+    def __init__(self, session_id: str, owner: Owner) -> None:
+        super().__init__(f"session {session_id!r} is held by {owner.node}")
+        self.owner = owner
+
+
+@attrs.frozen
+class Loaded:
+    """A session in this process."""
+
+    ref: Ref[Any]
+    session: Session
+    hub: Hub
+
+
+@attrs.frozen
+class SessionWorld:
+    """What sessions are made from; the same for all of an engine."""
+
+    system: System
+    writer: PieceWriter
+    readers: StoreReaders
+    member: Member
+    clock: Clock
+    ids: Ids
+    providers: Mapping[str, Provider]
+    tools: Callable[[], ToolSet]
+    scratch: Path
+    environment: Mapping[str, str]
+    idle_seconds: float | None
+
+
+@final
+@attrs.define(eq=False)
+class Sessions:
+    """Opens sessions and knows the loaded ones."""
+
+    world: SessionWorld
+    start: Callable[[str, Session], Ref[Any]]
+    """Starts a session actor under the sessions' supervisor."""
+    _loaded: dict[SessionId, Loaded] = attrs.field(
+        factory=dict[SessionId, Loaded], init=False
+    )
+    _opening: dict[SessionId, trio.Event] = attrs.field(
+        factory=dict[SessionId, trio.Event], init=False
+    )
+    _hubs: dict[SessionId, Hub] = attrs.field(factory=dict[SessionId, Hub], init=False)
+
+    def loaded(self, session_id: SessionId) -> Loaded | None:
+        """Return the session if it is loaded; never loads it."""
+        found = self._loaded.get(session_id)
+        if found is not None and found.ref.exited:
+            del self._loaded[session_id]
+            self._forget_hub(session_id)
+            return None
+        return found
+
+    def hub(self, session_id: SessionId) -> Hub:
+        """Return the session's hub, loaded or not."""
+        return self._hubs.setdefault(session_id, Hub(session_id))
+
+    def release_hub(self, session_id: SessionId) -> None:
+        """Forget a hub that nobody watches and no actor uses."""
+        if self.loaded(session_id) is None:
+            self._forget_hub(session_id)
+
+    async def create(self, settings: SessionSettings) -> Loaded:
+        """Make a session: its tape, its first facts, its actor."""
+        session_id = SessionId(self.world.ids.uuid())
+        grant = await self._acquire(session_id)
+        facts = bootstrap_facts(self.world.ids.uuid(), settings)
+        record = self._record(grant, grant.head)
+        await record.append(facts)
+        return self._start(record, settings, [], None)
+
+    async def open(self, session_id: SessionId) -> Loaded:
+        """Return the session's actor, loading it if it is not.
+
+        Raises:
+            SessionNotFoundError: there is none.
+            SessionHeldError: another engine owns it.
+        """
+        while True:
+            found = self.loaded(session_id)
+            if found is not None:
+                return found
+            opening = self._opening.get(session_id)
+            if opening is None:
+                return await self._open(session_id)
+            await opening.wait()
+
+    async def _open(self, session_id: SessionId) -> Loaded:
+        done = self._opening[session_id] = trio.Event()
+        try:
+            return await self._load(session_id)
+        finally:
+            # Who waited looks again: at the loaded session, or tries on its own.
+            del self._opening[session_id]
+            done.set()
+
+    async def _load(self, session_id: SessionId) -> Loaded:
+        if await self.world.readers.read(lambda r: r.session(session_id)) is None:
+            raise SessionNotFoundError(session_id)
+        grant = await self._acquire(session_id)
+        try:
+            head = await self._recover(grant)
+            row, history, plan = await self.world.readers.read(
+                lambda reader: _read_session(reader, session_id)
+            )
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await self._release(grant)
+            raise
+        record = self._record(grant, head)
+        record.plan = plan
+        return self._start(record, row.settings, history, _open_turn(history))
+
+    def _start(
+        self,
+        record: SessionRecord,
+        settings: SessionSettings,
+        history: list[MessageRecord],
+        turn: Turn | None,
+    ) -> Loaded:
+        world = self.world
+        context = self._context(record)
+        ports = SessionPorts(record, world.providers, world.tools, context)
+        session = Session(
+            record.session_id,
+            settings,
+            history,
+            ports,
+            record.hub,
+            turn,
+            idle_seconds=world.idle_seconds,
+        )
+        loaded = Loaded(self.start(record.session_id, session), session, record.hub)
+        self._loaded[record.session_id] = loaded
+        return loaded
+
+    def _record(self, grant: Grant, head: int) -> SessionRecord:
+        world, hub = self.world, self.hub(grant.scope)
+        tape = Tape(grant, head)
+        return SessionRecord(grant.scope, tape, world.writer, hub, world.clock)
+
+    def _context(
+        self, record: SessionRecord
+    ) -> Callable[[SessionSettings, RunId], ToolContext]:
+        world = self.world
+
+        def make(settings: SessionSettings, run_id: RunId) -> ToolContext:
+            return ToolContext(
+                session_id=record.session_id,
+                run_id=run_id,
+                workspace=Path(settings.workspace),
+                permission_mode=settings.permission_mode,
+                scratch=world.scratch / record.session_id,
+                environment=world.environment,
+            )
+
+        return make
+
+    async def _acquire(self, session_id: SessionId) -> Grant:
+        member, now = self.world.member, self.world.clock.now()
+        got: Grant | Held = await self.world.writer.submit(
+            Piece(lambda store: store.acquire(member, session_id, now=now))
+        )
+        if isinstance(got, Held):
+            raise SessionHeldError(session_id, got.owner)
+        return got
+
+    async def _recover(self, grant: Grant) -> int:
+        # What a crash left of this very session; most of the time nothing.
+        now = self.world.clock.now()
+        found: SessionRecovery = await self.world.writer.submit(
+            Piece(lambda store: recover_session(store, grant, now))
+        )
+        if found.head is None:
+            raise FencedError(grant.scope, grant.token)
+        return found.head
+
+    async def _release(self, grant: Grant) -> None:
+        now = self.world.clock.now()
+        await self.world.writer.submit(
+            Piece(lambda store: store.release(grant, now=now))
+        )
+
+    def _forget_hub(self, session_id: SessionId) -> None:
+        hub = self._hubs.get(session_id)
+        if hub is not None and not hub.watched:
+            del self._hubs[session_id]
+
+
+def _read_session(
+    reader: Reader, session_id: SessionId
+) -> tuple[SessionRow, list[MessageRecord], Plan | None]:
+    row = reader.session(session_id)
+    if row is None:
+        raise SessionNotFoundError(session_id)
+    history: list[MessageRecord] = []
+    before: int | None = None
+    while len(history) < MAX_HISTORY:
+        page = reader.messages(session_id, before, PAGE)
+        history = page + history
+        if len(page) < PAGE:
+            break
+        before = page[0].order_seq
+    return row, history, reader.plan(session_id)
+
+
+def _open_turn(history: list[MessageRecord]) -> Turn | None:
+    # A message that still waits for the user is the turn that goes on (INT-05).
+    if history and history[-1].status == "pending" and unresolved(history[-1]):
+        return Turn(history.pop())
+    return None

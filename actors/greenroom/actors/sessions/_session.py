@@ -1,0 +1,577 @@
+"""The session actor: the only door to a session, and the owner of its turns.
+
+A turn is one accepted input; it may be several runs: the loop, one deferred run for
+each call that the user allowed, and the loop again. The session decides which run is
+next and makes durable what lies between them; a run settles itself, always (RUN-13).
+
+States of a session, by what it holds: no turn (idle); a turn with a run (generating);
+a turn without a run, its message pending (paused: the first unresolved interaction
+waits for its answer). It is a task only while something is to be done, otherwise a
+hosted actor that costs nothing.
+
+Order within a turn: user and assistant message, in the append that settles the command
+→ the run's own facts → next.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast, final
+
+import attrs
+import msgspec
+
+from greenroom.actors.kernel import (
+    Ask,
+    AskAbandoned,
+    CancelCause,
+    Context,
+    DeadlineReached,
+    Exited,
+    Failed,
+    Ref,
+    ReplySlot,
+    Started,
+    Stop,
+)
+from greenroom.actors.providers import Provider
+from greenroom.actors.runs import (
+    ActiveRun,
+    RunNotStartedError,
+    RunPlan,
+    RunPorts,
+    deferred_behaviour,
+    loop_behaviour,
+)
+from greenroom.actors.tools import ToolContext, ToolSet
+from greenroom.protocol import (
+    Block,
+    Draft,
+    ErrorBlock,
+    Fact,
+    FactKind,
+    InternalError,
+    ItemId,
+    MessageId,
+    MessageRecord,
+    PromptCommand,
+    RunId,
+    SessionId,
+    SessionSettings,
+    SessionState,
+    SourceType,
+    StorageError,
+    safe_text,
+)
+from greenroom.storage import Posted, message_fact, retraction_fact, settings_fact
+
+from ._hub import JOIN_SECONDS, Hub
+from ._input import check_parts, user_blocks
+from ._messages import (
+    AnswerInteraction,
+    CancelTurn,
+    ChangeSettings,
+    Prompt,
+    TurnFailedError,
+    TurnRefusedError,
+    TurnResult,
+)
+from ._record import SessionRecord
+from ._turns import Answered, answer, ended, fresh_metadata, give_up, merged, unresolved
+
+_LOG: Final = logging.getLogger("greenroom.sessions")
+
+FLUSH_SECONDS: Final = 0.6
+"""How long blocks of a message in progress may be unsaved (PER-05)."""
+
+MAX_WAITING_PROMPTS: Final = 64
+"""Commands that may wait behind a turn."""
+
+STOPPED_WHILE_PAUSED: Final = "not executed: the turn was stopped before an answer came"
+
+
+@attrs.frozen
+class SessionPorts:
+    """What a session is made from."""
+
+    record: SessionRecord
+    providers: Mapping[str, Provider]
+    tools: Callable[[], ToolSet]
+    """Takes the snapshot for a run."""
+    context: Callable[[SessionSettings, RunId], ToolContext]
+    """Makes what the tools of a run may know."""
+
+
+@attrs.define(eq=False)
+class Turn:
+    """One accepted input while it is worked on."""
+
+    message: MessageRecord
+    command_id: str | None = None
+    active: ActiveRun | None = None
+    ref: Ref[Any] | None = None
+    cancelled: CancelCause | None = None
+    cached: int = 0
+    """The draft's revision that the block cache has."""
+
+
+@final
+@attrs.define(eq=False)
+class Session:
+    """The behaviour of a session actor."""
+
+    id: SessionId
+    settings: SessionSettings
+    history: list[MessageRecord]
+    """The transcript, oldest first, without the message of the turn."""
+    ports: SessionPorts
+    hub: Hub
+    turn: Turn | None = None
+    idle_seconds: float | None = None
+    """Idle time after which the session is unloaded; `None`: never."""
+    _waiters: dict[str, list[ReplySlot[TurnResult]]] = attrs.field(
+        factory=dict[str, list[ReplySlot[TurnResult]]], init=False
+    )
+    _held: list[Ask[Any]] = attrs.field(factory=list[Ask[Any]], init=False)
+    """Answers that came while the run of an earlier answer goes on."""
+    _first: object = attrs.field(default=None, init=False)
+    _stopping: bool = attrs.field(default=False, init=False)
+    _owes: bool = attrs.field(default=True, init=False)
+    """The inbox may hold commands; looked at when there is no turn."""
+
+    #### Hosted: nothing to do
+
+    def handle(self, message: object, ctx: Context[Any]) -> None:
+        """Wake up for any message, and go on as a task."""
+        self._first = message
+        ctx.cancel_deadline("idle")
+        ctx.become_task(self._work)
+
+    #### Task
+
+    async def _work(self, ctx: Context[Any]) -> None:
+        self.hub.on_delta = lambda: ctx.deadline(JOIN_SECONDS, "deltas")
+        await self._handle(self._first, ctx)
+        await self._advance(ctx)
+        while not self._at_rest:
+            for message in await ctx.mailbox.receive_batch():
+                await self._handle(message, ctx)
+                await self._advance(ctx)
+        self.hub.flush()
+        if self._stopping:
+            await self._leave(ctx)
+        elif self.idle_seconds is not None and self.turn is None:
+            ctx.deadline(self.idle_seconds, "idle")
+
+    async def _leave(self, ctx: Context[Any]) -> None:
+        try:
+            await self.ports.record.release()
+        except StorageError as exc:
+            # It was taken from us, or the store is closed: then it is free anyway.
+            _LOG.warning("session %s was not released: %s", self.id, exc)
+        self.hub.close()
+        ctx.exit()
+
+    @property
+    def _at_rest(self) -> bool:
+        running = self.turn is not None and self.turn.ref is not None
+        return not running and not self._owes
+
+    async def _handle(self, message: object, ctx: Context[Any]) -> None:
+        match message:
+            case Started():
+                self._restore_status()
+            case Ask():
+                await self._handle_ask(cast("Ask[Any]", message), ctx)
+            case CancelTurn():
+                await self._cancel(message)
+            case Stop(cause=cause):
+                self._stopping, self._owes = True, False
+                await self._cancel_run(cause)
+            case Exited():
+                await self._run_exited(message, ctx)
+            case DeadlineReached(key="deltas"):
+                self.hub.flush()
+            case DeadlineReached(key="blocks"):
+                self._flush_blocks(ctx)
+            case DeadlineReached(key="idle"):
+                self._stopping = self.turn is None and not self.hub.watched
+            case AskAbandoned():
+                pass
+            case _:
+                _LOG.warning("session %s ignored %r", self.id, type(message).__name__)
+
+    async def _handle_ask(self, ask: Ask[Any], ctx: Context[Any]) -> None:
+        match ask.request:
+            case Prompt() as request:
+                await self._prompt(request, ask.reply)
+            case AnswerInteraction():
+                await self._answer_or_hold(ask, ctx)
+            case ChangeSettings(changes=changes):
+                await self._change_settings(changes, ask.reply, ctx)
+            case other:
+                ask.reply.set_error(
+                    InternalError(f"a session takes no {type(other).__name__}")
+                )
+
+    async def _advance(self, ctx: Context[Any]) -> None:
+        # The one place that starts the next turn.
+        while self.turn is None and self._owes and not self._stopping:
+            commands = await self.ports.record.inbox()
+            if not commands:
+                self._owes = False
+                return
+            await self._begin_turn(commands[0].command_id, commands[0].body, ctx)
+
+    #### Input
+
+    async def _prompt(self, request: Prompt, reply: ReplySlot[TurnResult]) -> None:
+        try:
+            check_parts(request.parts)
+            self._check_prompt(request)
+            body = msgspec.json.encode(PromptCommand(request.parts)).decode()
+            posted = await self.ports.record.post(request.command_id, body)
+        except Exception as exc:
+            reply.set_error(exc)
+            return
+        if not isinstance(posted, Posted) and not posted.same_body:
+            reply.set_error(
+                TurnRefusedError(
+                    "conflicting_command",
+                    f"command {request.command_id!r} was sent before with other input",
+                )
+            )
+            return
+        if not isinstance(posted, Posted) and (
+            known := self._known(request.command_id)
+        ):
+            reply.set_value(known)
+            return
+        self._waiters.setdefault(request.command_id, []).append(reply)
+        self._owes = True
+
+    def _check_prompt(self, request: Prompt) -> None:
+        if self.turn is not None and unresolved(self.turn.message):
+            raise TurnRefusedError(
+                "interaction_pending",
+                "answer or cancel the pending interaction before the next prompt",
+            )
+        self._check_provider()
+        if len(self._waiters) >= MAX_WAITING_PROMPTS:
+            raise TurnRefusedError(
+                "too_many_commands",
+                f"{MAX_WAITING_PROMPTS} prompts wait already; let some finish first",
+            )
+
+    def _check_provider(self) -> None:
+        if self.settings.provider not in self.ports.providers:
+            known = ", ".join(sorted(self.ports.providers))
+            raise TurnRefusedError(
+                "unknown_provider",
+                f"the provider {self.settings.provider!r} of this session is not set up"
+                f" here; there is {known}: change the session's settings first",
+            )
+
+    def _known(self, command_id: str) -> TurnResult | None:
+        # The user's message has the id of its command; its answer comes after it.
+        for user, reply in zip(self.history, self.history[1:], strict=False):
+            if user.id == command_id and reply.role == "assistant":
+                return TurnResult(reply)
+        return None
+
+    async def _begin_turn(self, command_id: str, body: str, ctx: Context[Any]) -> None:
+        now = ctx.clock.now()
+        command = msgspec.json.decode(body, type=PromptCommand)
+        order = self.history[-1].order_seq + 1 if self.history else 1
+        user = MessageRecord(
+            id=MessageId(command_id),
+            order_seq=order,
+            role="user",
+            status="sent",
+            blocks=user_blocks(command_id, command.parts),
+            created_at=now,
+            updated_at=now,
+        )
+        message = MessageRecord(
+            id=MessageId(ctx.ids.uuid()),
+            order_seq=order + 1,
+            role="assistant",
+            status="pending",
+            metadata=fresh_metadata(self.settings.provider, self.settings.model),
+            created_at=now,
+            updated_at=now,
+        )
+        facts = [message_fact(user), message_fact(message)]
+        await self.ports.record.append(facts, settles=[command_id])
+        self.history.append(user)
+        self.turn = Turn(message, command_id)
+        self._start_loop(ctx)
+
+    #### Runs
+
+    def _start_loop(self, ctx: Context[Any]) -> None:
+        turn = self._turn()
+        active, ports = self._make_run(turn, ctx)
+        self._spawn(active, loop_behaviour(active, ports), ctx)
+
+    def _start_deferred(self, call: ItemId, ctx: Context[Any]) -> None:
+        turn = self._turn()
+        active, ports = self._make_run(turn, ctx)
+        self._spawn(active, deferred_behaviour(active, ports, call), ctx)
+
+    def _make_run(self, turn: Turn, ctx: Context[Any]) -> tuple[ActiveRun, RunPorts]:
+        run_id = RunId(ctx.ids.uuid())
+        context = self.ports.context(self.settings, run_id)
+        plan = RunPlan(
+            run_id, self.id, self.settings, turn.message, tuple(self.history), context
+        )
+        draft = Draft.resume(turn.message.id, turn.message.blocks)
+        provider = self.ports.providers[self.settings.provider]
+        ports = RunPorts(provider, self.ports.tools(), self.ports.record, self.hub)
+        return ActiveRun(plan, draft), ports
+
+    def _spawn(self, active: ActiveRun, behaviour: Any, ctx: Context[Any]) -> None:  # noqa: ANN401 - a behaviour
+        turn = self._turn()
+        turn.active = active
+        turn.ref = ctx.spawn(f"run-{active.plan.run_id}", behaviour, watch=True)
+        self.hub.status("generating", active.plan.run_id)
+        ctx.deadline(FLUSH_SECONDS, "blocks")
+
+    def _flush_blocks(self, ctx: Context[Any]) -> None:
+        turn = self.turn
+        if turn is None or turn.active is None or turn.ref is None:
+            return
+        draft = turn.active.draft
+        if draft.revision != turn.cached:
+            turn.cached = draft.revision
+            self.ports.record.cache_soon(turn.message.id, draft.blocks)
+        ctx.deadline(FLUSH_SECONDS, "blocks")
+
+    async def _run_exited(self, exited: Exited, ctx: Context[Any]) -> None:
+        turn = self.turn
+        if turn is None or turn.ref is not exited.ref or turn.active is None:
+            return
+        active, turn.ref, turn.active = turn.active, None, None
+        ctx.cancel_deadline("blocks")
+        if active.result is None:
+            await self._run_lost(active, exited)
+            return
+        turn.message = active.result.message
+        if turn.message.status != "pending":
+            self._end_turn()
+        elif turn.cancelled is not None:
+            await self._cancel_paused(turn.cancelled)
+        else:
+            await self._after_run(ctx)
+
+    async def _after_run(self, ctx: Context[Any]) -> None:
+        held, self._held = self._held, []
+        for ask in held:
+            await self._answer_or_hold(ask, ctx)
+        turn = self.turn
+        if turn is None or turn.ref is not None:
+            return
+        if unresolved(turn.message):
+            self._show_pause()
+        else:
+            self._start_loop(ctx)
+
+    async def _run_lost(self, active: ActiveRun, exited: Exited) -> None:
+        # The run could not settle itself. What the journal has stands, and the message
+        # stays as it is (JRN-11): loading the session again recovers it.
+        reason = exited.reason
+        error = reason.error if isinstance(reason, Failed) else None
+        text = safe_text(str(error or "the run ended without a result"))[:2_000]
+        if isinstance(error, RunNotStartedError) and not active.registered:
+            await self.ports.record.append([retraction_fact(self._turn().message.id)])
+        else:
+            self._stopping = True
+        failure = TurnFailedError(text)
+        failure.__cause__ = error
+        self._fail_turn(failure)
+
+    def _end_turn(self) -> None:
+        turn = self._turn()
+        self.history.append(turn.message)
+        self._leave_turn("idle" if turn.message.status == "sent" else "error")
+        for reply in self._waiters.pop(turn.command_id or "", []):
+            reply.set_value(TurnResult(turn.message))
+
+    def _fail_turn(self, failure: TurnFailedError) -> None:
+        turn = self._turn()
+        self._leave_turn("error")
+        for reply in self._waiters.pop(turn.command_id or "", []):
+            reply.set_error(failure)
+
+    def _leave_turn(self, state: SessionState) -> None:
+        self.turn, self._owes = None, not self._stopping
+        self.hub.status(state)
+        for ask in self._held:
+            ask.reply.set_error(TurnRefusedError("turn_ended", "the turn has ended"))
+        self._held.clear()
+
+    #### Interactions
+
+    def _show_pause(self) -> None:
+        first = unresolved(self._turn().message)[0]
+        permission = first.action == "tool_call_permission"
+        self.hub.status("generating")
+        self.hub.waiting("permission" if permission else "question")
+
+    async def _answer_or_hold(self, ask: Ask[Any], ctx: Context[Any]) -> None:
+        turn = self.turn
+        if turn is not None and turn.ref is not None:
+            self._held.append(ask)
+            return
+        request = cast("AnswerInteraction", ask.request)
+        try:
+            self._check_provider()
+            message = self._empty() if turn is None else turn.message
+            answered = answer(message, request.interaction_id, request.answer)
+            await self._record_answer(answered, ctx)
+        except Exception as exc:
+            ask.reply.set_error(exc)
+            return
+        ask.reply.set_value(None)
+        self._follow_answer(answered, ctx)
+
+    async def _record_answer(self, answered: Answered, ctx: Context[Any]) -> None:
+        turn = self._turn()
+        message = merged(turn.message, answered.changed)
+        changed = answered.changed
+        if answered.next == "wait_for_user":
+            rest = give_up(message, STOPPED_WHILE_PAUSED)
+            message = ended(merged(message, rest), "completed", "user_follow_up")
+            changed += rest
+        message = await self._append_message(message, changed, ctx)
+        turn.message = message
+
+    def _follow_answer(self, answered: Answered, ctx: Context[Any]) -> None:
+        match answered.next:
+            case "execute":
+                self._start_deferred(answered.call, ctx)
+            case "continue" if unresolved(self._turn().message):
+                self._show_pause()
+            case "continue":
+                self._start_loop(ctx)
+            case "wait_for_user":
+                self._end_turn()
+
+    async def _append_message(
+        self, message: MessageRecord, changed: tuple[Block, ...], ctx: Context[Any]
+    ) -> MessageRecord:
+        message = msgspec.structs.replace(message, updated_at=ctx.clock.now())
+        revision = msgspec.structs.replace(message, blocks=changed)
+        await self.ports.record.append([message_fact(revision)])
+        return message
+
+    def _empty(self) -> MessageRecord:
+        return MessageRecord(
+            id=MessageId(""),
+            order_seq=0,
+            role="assistant",
+            status="sent",
+            created_at=0.0,
+            updated_at=0.0,
+        )
+
+    #### Cancel
+
+    async def _cancel(self, message: CancelTurn) -> None:
+        turn, wanted = self.turn, message.command_id
+        if wanted is not None and (turn is None or turn.command_id != wanted):
+            await self._withdraw(wanted)
+        elif turn is not None and turn.ref is not None:
+            await self._cancel_run(message.cause)
+        elif turn is not None:
+            await self._cancel_paused(message.cause)
+
+    async def _withdraw(self, command_id: str) -> None:
+        # Whoever sent it no longer wants it, and it has not begun.
+        if self._waiters.pop(command_id, None) is not None:
+            fact = withdrawal_fact(command_id)
+            await self.ports.record.append([fact], settles=[command_id])
+
+    async def _cancel_run(self, cause: CancelCause) -> None:
+        # Whoever cancels writes nothing: the run settles itself.
+        if self.turn is not None and self.turn.ref is not None:
+            self.turn.cancelled = cause
+            self.turn.ref.cancel(cause)
+
+    async def _cancel_paused(self, cause: CancelCause) -> None:
+        turn = self._turn()
+        changed = give_up(turn.message, STOPPED_WHILE_PAUSED)
+        error = ErrorBlock(
+            id=ItemId(f"{turn.message.id}.{len(turn.message.blocks)}"),
+            code="user_canceled",
+            text="stopped by the user",
+        )
+        message = merged(turn.message, (*changed, error))
+        message = ended(message, "aborted", cause.value)
+        revision = msgspec.structs.replace(message, blocks=(*changed, error))
+        await self.ports.record.append([message_fact(revision)])
+        turn.message = message
+        self._end_turn()
+
+    #### Settings, status
+
+    async def _change_settings(
+        self,
+        changes: dict[str, Any],
+        reply: ReplySlot[SessionSettings],
+        ctx: Context[Any],
+    ) -> None:
+        try:
+            settings = changed_settings(self.settings, changes)
+            if settings.provider not in self.ports.providers:
+                raise TurnRefusedError(
+                    "unknown_provider", f"no provider {settings.provider!r} is set up"
+                )
+            fact = settings_fact(settings, revision=ctx.ids.uuid())
+            await self.ports.record.append([fact])
+        except Exception as exc:
+            reply.set_error(exc)
+            return
+        self.settings = settings
+        reply.set_value(settings)
+
+    def _restore_status(self) -> None:
+        if self.turn is not None and unresolved(self.turn.message):
+            self._show_pause()
+
+    def _turn(self) -> Turn:
+        assert self.turn is not None
+        return self.turn
+
+
+def withdrawal_fact(command_id: str) -> Fact:
+    """Return the fact that an input was taken back before its turn began."""
+    return Fact(
+        kind=FactKind.EVENT,
+        name="input/withdrawn",
+        source_type=SourceType.RUNTIME_EVENT,
+        source_id=command_id,
+    )
+
+
+def changed_settings(
+    settings: SessionSettings, changes: dict[str, Any]
+) -> SessionSettings:
+    """Return *settings* with *changes*, every value checked.
+
+    Raises:
+        TurnRefusedError: an unknown name or a value that does not fit.
+    """
+    try:
+        current = msgspec.structs.asdict(settings)
+        unknown = changes.keys() - current.keys()
+        if unknown:
+            raise TurnRefusedError(
+                "unknown_setting", f"no such setting: {', '.join(sorted(unknown))}"
+            )
+        made = SessionSettings(**(current | changes))
+        encoded = msgspec.json.encode(made)
+        return msgspec.json.decode(encoded, type=SessionSettings)
+    except (msgspec.ValidationError, TypeError) as exc:
+        raise TurnRefusedError("wrong_setting", f"a setting is wrong: {exc}") from exc

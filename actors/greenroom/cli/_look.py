@@ -1,0 +1,111 @@
+"""``greenroom sessions`` and ``greenroom inspect``: looking, without an engine.
+
+They read the state folder beside whoever runs on it, join nothing and change nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime
+from typing import Any, Final
+
+from greenroom.protocol import RunId, SessionId, TapeEntry
+from greenroom.storage import NoStoreError, Reader, SessionRow, open_reader
+
+from ._config import Config
+from ._exit import CliError, ExitCode
+from ._harmless import json_line, one_line
+from ._story import format_story, run_story, story_lines
+
+_PAGE: Final = 256
+_MAX_ENTRIES: Final = 200_000
+_MAX_LISTED: Final = 1_000
+
+
+def sessions_command(arguments: argparse.Namespace, config: Config) -> int:
+    """List sessions, last used first."""
+    try:
+        with closing(open_reader(config.state)) as reader:
+            rows = reader.sessions(arguments.limit)
+    except NoStoreError:
+        rows = []
+    if arguments.json:
+        for row in rows:
+            sys.stdout.write(json_line(_row_values(row)))
+    elif not rows:
+        print("no sessions yet")
+    else:
+        _print_table(rows)
+    return ExitCode.OK
+
+
+def inspect_command(arguments: argparse.Namespace, config: Config) -> int:
+    """Tell what happened in a session or a run."""
+    with closing(open_reader(config.state)) as reader:
+        session_id, run_id = _find(reader, arguments.target)
+        lines = story_lines(_entries(reader, session_id))
+        if run_id is not None:
+            lines = run_story(lines, run_id)
+    if arguments.json:
+        for line in lines:
+            sys.stdout.write(json_line(line))
+    else:
+        print(f"session {session_id}")
+        print("\n".join(format_story(lines)))
+    return ExitCode.OK
+
+
+def _find(reader: Reader, target: str) -> tuple[SessionId, RunId | None]:
+    if reader.session(SessionId(target)) is not None:
+        return SessionId(target), None
+    of_run = reader.run_session(RunId(target))
+    if of_run is not None:
+        return of_run, RunId(target)
+    found = [
+        row.id for row in reader.sessions(_MAX_LISTED) if row.id.startswith(target)
+    ]
+    if len(found) == 1:
+        return found[0], None
+    if found:
+        raise CliError(f"{one_line(target)!r} begins the ids of {len(found)} sessions")
+    raise CliError(
+        f"there is no session or run {one_line(target)!r}",
+        hint="greenroom sessions lists the sessions",
+    )
+
+
+def _entries(reader: Reader, session_id: SessionId) -> Iterator[TapeEntry]:
+    after = 0
+    while after < _MAX_ENTRIES:
+        page = reader.page(session_id, after, _PAGE)
+        yield from page.entries
+        if not page.entries:
+            return
+        after = page.entries[-1].seq
+
+
+def _row_values(row: SessionRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "title": row.settings.title,
+        "workspace": row.settings.workspace,
+        "provider": row.settings.provider,
+        "model": row.settings.model,
+        "createdAt": row.created_at,
+        "updatedAt": row.updated_at,
+        "messages": row.message_count,
+        "inputTokens": row.input_tokens,
+        "outputTokens": row.output_tokens,
+        "waitsForAnswer": row.has_open_interaction,
+    }
+
+
+def _print_table(rows: list[SessionRow]) -> None:
+    for row in rows:
+        used = datetime.fromtimestamp(row.updated_at).strftime("%Y-%m-%d %H:%M")
+        waits = "  waits for an answer" if row.has_open_interaction else ""
+        title = one_line(row.settings.title, 50)
+        print(f"{row.id}  {used}  {row.message_count:>4} messages  {title}{waits}")

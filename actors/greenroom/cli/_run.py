@@ -1,0 +1,306 @@
+"""``greenroom run``: one prompt, from the terminal or a script, to its turn's end.
+
+The command is a watcher like any other: it follows the session and answers what
+waits. The first Ctrl-C stops the turn, the second leaves; so does a request to
+terminate, and a terminal that hangs up. What was done is on the tape either way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final, final
+
+import attrs
+import msgspec
+import trio
+
+from greenroom.actors.providers import ChatCompletionsProvider
+from greenroom.actors.sessions import Follower
+from greenroom.engine import (
+    Engine,
+    Provider,
+    SessionHandle,
+    TurnResult,
+    open_engine,
+)
+from greenroom.protocol import (
+    ActionBlock,
+    Answer,
+    Event,
+    Grant,
+    MessageId,
+    StreamCompleted,
+    StreamFailed,
+)
+
+from ._config import Config
+from ._exit import CliError, ExitCode
+from ._harmless import json_line
+from ._prompts import Asker, read_prompt
+from ._rehearsal import REHEARSAL_ID, rehearsal
+from ._terminal import Terminal, is_capable, wants_color
+
+SYSTEM_PROMPT: Final = """\
+You are a careful assistant that works in one folder of the user's machine, the \
+workspace, with the tools you are given. Paths are relative to the workspace. Look \
+before you change anything, do what was asked and no more, and say shortly what you \
+did. When something can't be done, say why."""
+
+_LEAVE_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
+_CATCH_UP_SECONDS: Final = 5.0
+_STANDARD_INPUT: Final = 0
+
+
+def run_command(arguments: argparse.Namespace, config: Config) -> int:
+    """Run a prompt and return the exit status."""
+    prompt = read_prompt(arguments.prompt, sys.stdin.buffer.read)
+    return trio.run(_run, arguments, config, prompt)
+
+
+async def _run(arguments: argparse.Namespace, config: Config, prompt: str) -> int:
+    async with AsyncExitStack() as stack:
+        provider, model = await _provider(config, stack)
+        engine = await stack.enter_async_context(
+            open_engine(state=config.state, provider=provider, program="greenroom run")
+        )
+        session = await _session(engine, arguments, config, provider, model, prompt)
+        view = _View.make(arguments, config, session)
+        view.begin(rehearsed=provider.id == REHEARSAL_ID)
+        return await _Conversation(session, view, arguments.yes).hold(prompt)
+
+
+async def _provider(config: Config, stack: AsyncExitStack) -> tuple[Provider, str]:
+    key = config.api_key(os.environ)
+    if config.base_url is None and config.provider is None and key is None:
+        return rehearsal(), "rehearsal"
+    if config.model is None:
+        raise CliError(
+            "no model is named",
+            hint="name one with --model, GREENROOM_MODEL or model in the config file",
+        )
+    named = config.provider or (None if config.base_url else "openai")
+    try:
+        provider = ChatCompletionsProvider(config.base_url, api_key=key, profile=named)
+    except ValueError as exc:
+        raise CliError(f"the provider can't be used: {exc}") from exc
+    return await stack.enter_async_context(provider), config.model
+
+
+async def _session(
+    engine: Engine,
+    arguments: argparse.Namespace,
+    config: Config,
+    provider: Provider,
+    model: str,
+    prompt: str,
+) -> SessionHandle:
+    if arguments.session is None:
+        return await engine.create_session(
+            workspace=arguments.cwd or Path.cwd(),
+            title=prompt.splitlines()[0],
+            provider=provider.id,
+            model=model,
+            permission_mode=config.permission_mode,
+            system_prompt=SYSTEM_PROMPT,
+            max_rounds=config.max_rounds,
+        )
+    session = await engine.open_session(arguments.session)
+    await session.configure(**_changes(session, arguments, config, provider, model))
+    return session
+
+
+def _changes(
+    session: SessionHandle,
+    arguments: argparse.Namespace,
+    config: Config,
+    provider: Provider,
+    model: str,
+) -> dict[str, Any]:
+    # What was not said stays as the session has it; the provider is who is here.
+    changes: dict[str, Any] = {"provider": provider.id, "model": model}
+    if arguments.cwd is not None:
+        changes["workspace"] = str(arguments.cwd)
+    if config.origins["permission_mode"] != "default":
+        changes["permission_mode"] = config.permission_mode
+    if config.max_rounds is not None:
+        changes["max_rounds"] = config.max_rounds
+    settings = session.settings
+    assert settings is not None
+    now = msgspec.structs.asdict(settings)
+    return {name: value for name, value in changes.items() if now[name] != value}
+
+
+#### What the user sees
+
+
+@final
+@attrs.define(eq=False)
+class _View:
+    """The terminal, or lines of JSON."""
+
+    session_id: str
+    terminal: Terminal
+    asker: Asker
+    json: bool
+
+    @classmethod
+    def make(
+        cls, arguments: argparse.Namespace, config: Config, session: SessionHandle
+    ) -> _View:
+        # With --json standard output is for the lines alone.
+        stream = sys.stderr if arguments.json else sys.stdout
+        is_terminal = stream.isatty()
+        colors = wants_color(config.color, is_terminal=is_terminal, environ=os.environ)
+        live = is_capable(is_terminal=is_terminal, environ=os.environ)
+
+        def write(text: str) -> None:
+            stream.write(text)
+            stream.flush()
+
+        terminal = Terminal(write, colors, live)
+        asker = Asker(_STANDARD_INPUT, write)
+        return cls(session.id, terminal, asker, arguments.json)
+
+    def begin(self, *, rehearsed: bool) -> None:
+        if self.json:
+            self._line({"type": "session", "sessionId": self.session_id})
+        if rehearsed:
+            self.note(
+                "no model is configured: a scripted rehearsal answers "
+                "(see greenroom run --help, or docs/guides/models.md)"
+            )
+
+    def note(self, text: str) -> None:
+        if self.json:
+            print(text, file=sys.stderr)
+        else:
+            self.terminal.note(text)
+
+    def show(self, event: Event) -> None:
+        if self.json:
+            self._line(event)
+        else:
+            self.terminal.show(event)
+
+    def end(self, turn: TurnResult) -> None:
+        if self.json:
+            self._line(
+                {
+                    "type": "turn",
+                    "sessionId": self.session_id,
+                    "messageId": turn.message.id,
+                    "outcome": turn.outcome,
+                    "stopReason": turn.stop_reason,
+                    "text": turn.text,
+                    "error": turn.error,
+                    "usage": turn.usage,
+                }
+            )
+            return
+        self.terminal.finish()
+        self.note(f"session {self.session_id}")
+
+    def _line(self, value: Any) -> None:  # noqa: ANN401 - any value of the protocol
+        sys.stdout.write(json_line(value))
+        sys.stdout.flush()
+
+
+#### The turn
+
+
+@final
+@attrs.define(eq=False)
+class _Conversation:
+    """Prompts, shows and answers until the turn has ended."""
+
+    session: SessionHandle
+    view: _View
+    yes: bool
+    _changed: trio.Event = attrs.field(factory=trio.Event)
+    """Something new may wait for an answer."""
+    _ended: set[MessageId] = attrs.field(factory=set[MessageId])
+    _interrupts: int = 0
+    _failure: CliError | None = None
+
+    async def hold(self, prompt: str) -> int:
+        async with (
+            self.session.follow() as events,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(self._watch, events)
+            nursery.start_soon(self._heed_signals, nursery.cancel_scope)
+            nursery.start_soon(self._answer_all, nursery.cancel_scope)
+            await self._settle_open_questions()
+            turn = await self.session.prompt(prompt)
+            with trio.move_on_after(_CATCH_UP_SECONDS):
+                await self._shown(turn.message.id)
+            self.view.end(turn)
+            nursery.cancel_scope.cancel()
+            return _status(turn, interrupted=self._interrupts > 0)
+        if self._failure is not None:
+            raise self._failure
+        return ExitCode.INTERRUPTED
+
+    async def _settle_open_questions(self) -> None:
+        # An earlier turn may still wait; its answer comes before the next prompt.
+        while await self.session.interactions():
+            self._changed.set()
+            await self._next_change()
+
+    async def _shown(self, message_id: MessageId) -> None:
+        while message_id not in self._ended:
+            await self._next_change()
+
+    async def _next_change(self) -> None:
+        await self._changed.wait()
+        await trio.lowlevel.checkpoint()
+        self._changed = trio.Event() if self._changed.is_set() else self._changed
+
+    async def _watch(self, events: Follower) -> None:
+        async for event in events:
+            self.view.show(event)
+            if isinstance(event, StreamCompleted | StreamFailed):
+                self._ended.add(event.message.id)
+            self._changed.set()
+
+    async def _answer_all(self, scope: trio.CancelScope) -> None:
+        while True:
+            for block in await self.session.interactions():
+                try:
+                    answer = await self._answer(block)
+                except CliError as exc:
+                    self._failure = exc
+                    scope.cancel()
+                    return
+                await self.session.answer(block.id, answer)
+                break
+            else:
+                await self._next_change()
+
+    async def _answer(self, block: ActionBlock) -> Answer:
+        if self.yes and block.action == "tool_call_permission":
+            return Grant()
+        return await self.view.asker.ask(block)
+
+    async def _heed_signals(self, scope: trio.CancelScope) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, *_LEAVE_SIGNALS) as signals:
+            async for number in signals:
+                self._interrupts += 1
+                if number in _LEAVE_SIGNALS or self._interrupts > 1:
+                    scope.cancel()
+                    return
+                self.view.note("stopping; Ctrl-C again leaves at once")
+                await self.session.cancel()
+
+
+def _status(turn: TurnResult, *, interrupted: bool) -> int:
+    if turn.outcome == "completed":
+        return ExitCode.OK
+    if turn.outcome == "aborted" and interrupted:
+        return ExitCode.INTERRUPTED
+    return ExitCode.RUN_FAILED

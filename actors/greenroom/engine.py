@@ -1,0 +1,440 @@
+"""The front door for those who embed greenroom.
+
+    async with open_engine(provider=my_provider) as engine:
+        session = await engine.create_session(workspace=Path.cwd())
+        turn = await session.prompt("What is in README.md?")
+        print(turn.text)
+
+An engine owns a state folder's member, its writer, and the tree of actors. Several
+engines may use one folder; each session has one owner at a time. Everything here runs
+in the task that opened the engine, and its children; nothing is a global.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, final
+
+import attrs
+import platformdirs
+import trio
+
+from greenroom.actors.kernel import (
+    ActorInfo,
+    CancelCause,
+    Clock,
+    Ids,
+    Ref,
+    SupervisorHandle,
+    System,
+    SystemClock,
+    SystemIds,
+    open_system,
+)
+from greenroom.actors.providers import Provider as Provider, RehearsalProvider
+from greenroom.actors.readers import InlineReaders, open_readers
+from greenroom.actors.sessions import (
+    AnswerInteraction,
+    CancelTurn,
+    ChangeSettings,
+    Follower,
+    Loaded,
+    PieceWriter,
+    Prompt,
+    Session as SessionBehaviour,
+    SessionHeldError as SessionHeldError,
+    SessionNotFoundError as SessionNotFoundError,
+    Sessions,
+    SessionWorld,
+    SlowWatcherError as SlowWatcherError,
+    StoreReaders,
+    TurnFailedError as TurnFailedError,
+    TurnRefusedError as TurnRefusedError,
+    TurnResult as TurnResult,
+    follow,
+    unresolved,
+)
+from greenroom.actors.tools import (
+    Needs as Needs,
+    Operation as Operation,
+    PermissionRequired as PermissionRequired,
+    Question as Question,
+    Tool as Tool,
+    ToolContext as ToolContext,
+    ToolRefused as ToolRefused,
+    ToolRegistry,
+    ToolResult as ToolResult,
+    builtin_tools,
+    tool as tool,
+)
+from greenroom.actors.writer import InlineWriter, open_writer
+from greenroom.protocol import (
+    DEFAULT_AGENT_ID,
+    ActionBlock,
+    Answer,
+    Deny as Deny,
+    Grant as Grant,
+    GreenroomError,
+    ImagePart,
+    MessageRecord,
+    Other as Other,
+    Reply as Reply,
+    SessionId,
+    SessionSettings,
+    TextPart,
+)
+from greenroom.storage import (
+    Member,
+    RecoveryReport,
+    SessionRow,
+    SqliteStore,
+    open_reader,
+    open_store,
+    recover,
+)
+
+MEMBER_TTL: Final = 30.0
+"""Seconds a beat is good for. On one machine a lock tells at once who is dead."""
+
+IDLE_SECONDS: Final = 300.0
+"""After so long without work a session is unloaded."""
+
+STOP_SECONDS: Final = 5.0
+"""How long `Session.cancel` and `Session.close` wait at most."""
+
+TITLE_CHARS: Final = 50
+
+
+class WorkspaceError(GreenroomError):
+    """The folder a session should work in can't be used."""
+
+    code = "workspace_error"
+    hint = "name a folder that exists"
+
+
+def default_state() -> Path:
+    """Return the state folder of this user, in the platform's data folder."""
+    return Path(platformdirs.user_data_dir("greenroom", appauthor=False))
+
+
+@final
+@attrs.define(eq=False)
+class SessionHandle:
+    """A session, for whoever talks to it. Costs nothing to keep or to make again."""
+
+    id: SessionId
+    _sessions: Sessions
+    _readers: StoreReaders
+    _ids: Ids
+
+    def __repr__(self) -> str:
+        return f"<SessionHandle {self.id!r}>"
+
+    @property
+    def settings(self) -> SessionSettings | None:
+        """The settings, while the session is loaded."""
+        loaded = self._sessions.loaded(self.id)
+        return None if loaded is None else loaded.session.settings
+
+    async def prompt(
+        self, content: str | Sequence[TextPart | ImagePart], *, command_id: str = ""
+    ) -> TurnResult:
+        """Send a message and return when the turn ends; a pause is not the end.
+
+        The message is durable before anything is done about it. A *command_id* makes
+        sending it again safe: the same id with the same content is one turn.
+        Cancelling this call stops the turn.
+
+        Raises:
+            TurnRefusedError: not taken, nothing was written.
+            TurnFailedError: the turn could not be run or stored.
+            SessionHeldError: another engine owns the session.
+        """
+        parts = (TextPart(content),) if isinstance(content, str) else tuple(content)
+        command_id = command_id or self._ids.uuid()
+        loaded = await self._load()
+        try:
+            return await loaded.ref.ask(Prompt(parts, command_id))
+        except trio.Cancelled:
+            stop = CancelTurn(CancelCause.PARENT, command_id)
+            _tell(loaded, stop, key=("cancel", command_id))
+            raise
+
+    async def answer(self, interaction_id: str, answer: Answer) -> None:
+        """Answer a pending permission or question; returns when it is durable.
+
+        Raises:
+            InteractionError: unknown, answered before, out of order, or of the wrong
+                kind.
+        """
+        loaded = await self._load()
+        await loaded.ref.ask(AnswerInteraction(interaction_id, answer))
+
+    async def configure(self, **changes: Any) -> SessionSettings:  # noqa: ANN401 - the fields of SessionSettings
+        """Change settings; a run that goes on keeps those it began with.
+
+        Raises:
+            TurnRefusedError: no such setting, or a wrong value.
+        """
+        loaded = await self._load()
+        return await loaded.ref.ask(ChangeSettings(dict(changes)))
+
+    async def cancel(self) -> None:
+        """Stop the turn, if there is one; returns when it has settled, 5 s at most."""
+        loaded = self._sessions.loaded(self.id)
+        if loaded is None:
+            return
+        _tell(loaded, CancelTurn(CancelCause.USER_STOP), key="cancel")
+        with trio.move_on_after(STOP_SECONDS):
+            await loaded.hub.until_settled()
+
+    async def close(self) -> None:
+        """Stop and unload the session; its tape stays (SES-09)."""
+        loaded = self._sessions.loaded(self.id)
+        if loaded is None:
+            return
+        loaded.ref.stop(CancelCause.USER_STOP)
+        with trio.move_on_after(STOP_SECONDS):
+            await loaded.ref.wait_exited()
+
+    def follow(
+        self, *, after: int | None = None
+    ) -> AbstractAsyncContextManager[Follower]:
+        """Watch the session: a snapshot, or what came after a cursor, then live."""
+        return follow(self._sessions, self._readers, self.id, after)
+
+    async def messages(
+        self, *, before: int | None = None, limit: int = 100
+    ) -> list[MessageRecord]:
+        """Return a page of the transcript, oldest first; loads nothing."""
+        return await self._readers.read(lambda r: r.messages(self.id, before, limit))
+
+    async def interactions(self) -> tuple[ActionBlock, ...]:
+        """Return what waits for an answer, the next one first."""
+        newest = await self.messages(limit=1)
+        return unresolved(newest[0]) if newest else ()
+
+    async def _load(self) -> Loaded:
+        return await self._sessions.open(self.id)
+
+
+@final
+@attrs.define(eq=False)
+class Engine:
+    """A running engine; made by `open_engine`."""
+
+    state: Path
+    recovered: RecoveryReport
+    """What a dead engine had left, and what was made of it."""
+    _system: System
+    _sessions: Sessions
+    _readers: StoreReaders
+    _world: SessionWorld
+    _tools: ToolRegistry
+
+    def __repr__(self) -> str:
+        return f"<Engine {str(self.state)!r}>"
+
+    async def create_session(
+        self,
+        *,
+        workspace: Path | str,
+        title: str = "",
+        provider: str | None = None,
+        model: str = "default",
+        permission_mode: str = "default",
+        system_prompt: str = "",
+        max_rounds: int | None = None,
+    ) -> SessionHandle:
+        """Make a session whose tools may touch *workspace*.
+
+        Raises:
+            WorkspaceError: the folder does not exist.
+        """
+        settings = SessionSettings(
+            agent_id=DEFAULT_AGENT_ID,
+            title=title.strip()[:TITLE_CHARS] or "New Chat",
+            workspace=str(await _workspace(Path(workspace))),
+            provider=provider or next(iter(self._world.providers)),
+            model=model,
+            permission_mode=permission_mode,  # pyright: ignore[reportArgumentType] - checked below
+            system_prompt=system_prompt,
+            max_rounds=max_rounds,
+        )
+        loaded = await self._sessions.create(_checked(settings, self._world.providers))
+        return self._handle(loaded.session.id)
+
+    async def open_session(self, session_id: str) -> SessionHandle:
+        """Load a session and return its handle.
+
+        Raises:
+            SessionNotFoundError: there is none.
+            SessionHeldError: another engine owns it.
+        """
+        loaded = await self._sessions.open(SessionId(session_id))
+        return self._handle(loaded.session.id)
+
+    def session(self, session_id: str) -> SessionHandle:
+        """Return a handle without loading anything; it may name no session."""
+        return self._handle(SessionId(session_id))
+
+    async def sessions(self, limit: int = 100) -> list[SessionRow]:
+        """Return sessions, last used first; loads nothing."""
+        return await self._readers.read(lambda reader: reader.sessions(limit))
+
+    def contribute(self, *tools: Tool) -> None:
+        """Add tools for the runs that start from now on."""
+        self._tools.contribute(*tools)
+
+    def tree(self) -> tuple[ActorInfo, ...]:
+        """Return every actor: path, state, mailbox, deadline."""
+        return self._system.tree()
+
+    def _handle(self, session_id: SessionId) -> SessionHandle:
+        return SessionHandle(session_id, self._sessions, self._readers, self._world.ids)
+
+
+@asynccontextmanager
+async def open_engine(
+    *,
+    state: Path | str | None = None,
+    provider: Provider | None = None,
+    providers: Iterable[Provider] = (),
+    tools: Iterable[Tool] = (),
+    builtin: bool = True,
+    program: str = "greenroom",
+    environment: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    idle_seconds: float | None = IDLE_SECONDS,
+    gc_thresholds: bool = True,
+    threads: bool = True,
+) -> AsyncGenerator[Engine]:
+    """Open an engine on a state folder and close it again, bounded.
+
+    Args:
+        state: the folder; the platform's data folder when not given.
+        provider: who answers; a rehearsal when nobody is given.
+        providers: more of them; a session chooses by id.
+        tools: your own, beside the built-in ones.
+        builtin: whether the built-in tools are offered.
+        program: who this is, for other engines on the same folder.
+        environment: what the shell tool may take its allow-listed part from.
+        clock: time, for tests.
+        ids: identities and chance, for tests.
+        idle_seconds: after so long a session is unloaded; ``None``: never.
+        gc_thresholds: whether the garbage collector is set for many small objects.
+        threads: ``False`` keeps storage on the loop, for tests on a mock clock.
+
+    Raises:
+        StorageError: the state can't be used; nothing was started.
+    """
+    folder = Path(state) if state is not None else default_state()
+    clock, ids = clock or SystemClock(), ids or SystemIds()
+    by_id = _by_id(provider, providers)
+    registry = _registry(tools, builtin=builtin)
+    # Before any actor lives: what dead owners left is settled, or nothing starts.
+    store, member, report = _take_up(folder, program, clock)
+    async with (
+        _storage(store, folder, threads=threads) as (writer, readers),
+        open_system(clock=clock, ids=ids, gc_thresholds=gc_thresholds) as system,
+    ):
+        world = SessionWorld(
+            system=system,
+            writer=writer,
+            readers=readers,
+            member=member,
+            clock=clock,
+            ids=ids,
+            providers=by_id,
+            tools=registry.snapshot,
+            scratch=folder / "scratch",
+            environment=os.environ if environment is None else environment,
+            idle_seconds=idle_seconds,
+        )
+        sessions = Sessions(world, _starter(system.supervisor("sessions")))
+        yield Engine(folder, report, system, sessions, readers, world, registry)
+
+
+def _take_up(
+    folder: Path, program: str, clock: Clock
+) -> tuple[SqliteStore, Member, RecoveryReport]:
+    store = open_store(folder)
+    try:
+        member = store.join(_node(program), "", MEMBER_TTL, now=clock.now())
+        return store, member, recover(store, member, clock.now())
+    except BaseException:
+        store.close()
+        raise
+
+
+@asynccontextmanager
+async def _storage(
+    store: SqliteStore, folder: Path, *, threads: bool
+) -> AsyncGenerator[tuple[PieceWriter, StoreReaders]]:
+    if threads:
+        async with (
+            open_writer(store) as writer,
+            open_readers(lambda: open_reader(folder)) as readers,
+        ):
+            yield writer, readers
+        return
+    try:
+        yield InlineWriter(store), InlineReaders(store)
+    finally:
+        store.close()
+
+
+def _starter(
+    supervisor: SupervisorHandle,
+) -> Callable[[str, SessionBehaviour], Ref[Any]]:
+    def start(name: str, session: SessionBehaviour) -> Ref[Any]:
+        return supervisor.spawn(name, session)
+
+    return start
+
+
+def _by_id(
+    provider: Provider | None, providers: Iterable[Provider]
+) -> dict[str, Provider]:
+    chosen = ([] if provider is None else [provider]) + list(providers)
+    return {each.id: each for each in chosen or [RehearsalProvider([])]}
+
+
+def _registry(tools: Iterable[Tool], *, builtin: bool) -> ToolRegistry:
+    registry = ToolRegistry()
+    if builtin:
+        registry.contribute(*builtin_tools())
+    registry.contribute(*tools)
+    return registry
+
+
+def _node(program: str) -> str:
+    return f"{program} (process {os.getpid()} on {socket.gethostname()})"
+
+
+async def _workspace(folder: Path) -> Path:
+    resolved = await (await trio.Path(folder).expanduser()).resolve()
+    if not await resolved.is_dir():
+        raise WorkspaceError(f"workspace {str(folder)!r} is not a folder")
+    return Path(resolved)
+
+
+def _checked(
+    settings: SessionSettings, providers: Mapping[str, Provider]
+) -> SessionSettings:
+    if settings.provider not in providers:
+        known = ", ".join(sorted(providers))
+        raise TurnRefusedError(
+            "unknown_provider", f"no provider {settings.provider!r}; there is {known}"
+        )
+    return settings
+
+
+def _tell(loaded: Loaded, message: object, *, key: object) -> None:
+    if not loaded.ref.exited:
+        loaded.ref.tell_control(message, key=key)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,193 @@
+"""An engine on a real store with a scripted provider, all on one clock.
+
+Storage runs on the loop, so a mock clock owns every wait and tests need no sleep.
+`Probe` tools record what happened in which order and can be held at a gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from greenroom.actors.kernel import FixedClock, SeededIds
+from greenroom.actors.providers import RehearsalProvider, Script
+from greenroom.actors.tools import Needs, Operation, Question, ToolResult
+from greenroom.engine import Engine, SessionHandle, open_engine
+from greenroom.protocol import (
+    SessionId,
+    TapeEntry,
+    ToolCallBlock,
+    ToolDefinition,
+    journal_record,
+)
+from greenroom.storage import open_reader
+
+
+@attrs.define(eq=False)
+class Probe:
+    """A tool that does what the test says, and tells what was done."""
+
+    name: str = "probe"
+    permission: str | None = None
+    read_only: bool = False
+    parallel_safe: bool = False
+    body: Callable[[dict[str, Any], Operation], Any] | None = None
+    refuse: Exception | None = None
+    question: Question | None = None
+    log: list[str] = attrs.field(factory=list)
+    gate: trio.Event | None = None
+    """Waited for between dispatch and result."""
+    reached: trio.Event = attrs.field(factory=trio.Event)
+    operations: list[Operation] = attrs.field(factory=list)
+
+    @property
+    def definition(self) -> ToolDefinition:
+        return ToolDefinition(self.name, "a probe", {"type": "object"})
+
+    async def precheck(self, arguments: dict[str, Any], context: Any) -> Any:
+        if self.refuse is not None:
+            raise self.refuse
+        if self.question is not None:
+            return self.question
+        return Needs(permission=self.permission, title=self.name, kind="other")
+
+    async def run(self, arguments: dict[str, Any], operation: Operation) -> ToolResult:
+        self.operations.append(operation)
+        if self.body is not None:
+            return await self.body(arguments, operation)
+        await operation.dispatch()
+        self.log.append(f"{self.name}({arguments.get('n', '')})")
+        self.reached.set()
+        if self.gate is not None:
+            await self.gate.wait()
+        return ToolResult(f"result of {self.name} {arguments.get('n', '')}".strip())
+
+
+@attrs.define(eq=False)
+class Stage:
+    """One engine, one session, one script."""
+
+    engine: Engine
+    session: SessionHandle
+    provider: RehearsalProvider
+    state: Path
+
+    def tape(self, session_id: str | None = None) -> list[TapeEntry]:
+        """Every entry of the session's tape."""
+        return read_tape(self.state, session_id or self.session.id)
+
+    def names(self) -> list[str]:
+        """The names of the entries, in order."""
+        return [entry.fact.name for entry in self.tape()]
+
+    def journal(self) -> list[Any]:
+        """Every record of the session's journal."""
+        return journal_of(self.tape())
+
+
+def read_tape(state: Path, session_id: str) -> list[TapeEntry]:
+    reader = open_reader(state)
+    try:
+        entries: list[TapeEntry] = []
+        while page := reader.page(SessionId(session_id), len(entries)).entries:
+            entries += page
+        return entries
+    finally:
+        reader.close()
+
+
+def journal_of(tape: Iterable[TapeEntry]) -> list[Any]:
+    return [journal_record(entry.fact) for entry in tape if entry.fact.is_execution]
+
+
+def calls_of(message: Any) -> list[ToolCallBlock]:
+    return [block for block in message.blocks if isinstance(block, ToolCallBlock)]
+
+
+@asynccontextmanager
+async def open_stage(
+    tmp_path: Path,
+    script: Script,
+    *tools: Any,
+    builtin: bool = False,
+    session_id: str | None = None,
+    replayable: bool = True,
+    **settings: Any,
+) -> AsyncIterator[Stage]:
+    """Open an engine in *tmp_path* with one session, or an old one by its id."""
+    provider = RehearsalProvider(script, replayable=replayable)
+    state, workspace = tmp_path / "state", tmp_path / "workspace"
+    workspace.mkdir(exist_ok=True)
+    async with open_engine(
+        state=state,
+        provider=provider,
+        tools=tools,
+        builtin=builtin,
+        clock=FixedClock(1_767_225_600.0),
+        ids=SeededIds(len(session_id or "")),
+        threads=False,
+        gc_thresholds=False,
+        idle_seconds=None,
+    ) as engine:
+        if session_id is None:
+            session = await engine.create_session(workspace=workspace, **settings)
+        else:
+            session = await engine.open_session(session_id)
+        yield Stage(engine, session, provider, state)
+
+
+def replies(*rounds: Sequence[Any]) -> list[list[Any]]:
+    """A script of these rounds."""
+    return [list(cues) for cues in rounds]
+
+
+@attrs.define(eq=False)
+class RecordSpy:
+    """A session's record that notes who writes what, and fails where told to."""
+
+    inner: Any
+    log: list[tuple[str, str]] = attrs.field(factory=list)
+    """(what, name of the task) of each write, once it is durable."""
+    fail: Callable[[str], Exception | None] = lambda what: None
+    """Called before a write with what it is; the error is raised instead of it."""
+    before: Callable[[str], None] = lambda what: None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def append(self, facts: Any, settles: Any = ()) -> None:
+        what = facts[0].name
+        self._check(what)
+        await self.inner.append(facts, settles)
+        self._note(what)
+
+    async def commit(self, record: Any) -> bool:
+        what = type(record).__name__
+        self._check(what)
+        created = await self.inner.commit(record)
+        self._note(what)
+        return created
+
+    def _check(self, what: str) -> None:
+        self.before(what)
+        error = self.fail(what)
+        if error is not None:
+            raise error
+
+    def _note(self, what: str) -> None:
+        self.log.append((what, trio.lowlevel.current_task().name))
+
+
+def spy_on(stage: Stage) -> RecordSpy:
+    """Put a spy between the loaded session and its record."""
+    loaded = stage.session._sessions.loaded(stage.session.id)
+    assert loaded is not None
+    session = loaded.session
+    spy = RecordSpy(session.ports.record)
+    session.ports = attrs.evolve(session.ports, record=spy)
+    return spy
