@@ -1,0 +1,678 @@
+"""What every store must do: one function for each promise, over any world.
+
+`test_conformance` runs them over each implementation, `test_mutants` over broken
+ones, of which every one must be caught. Another implementation needs a world, and
+nothing here changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from kit.stores import (
+    MESSAGE,
+    RUN,
+    S1,
+    S2,
+    SETTINGS,
+    World,
+    bootstrap,
+    dispatch,
+    event,
+    message,
+    run_pieces,
+    started,
+    terminal,
+    write,
+)
+
+from greenroom.protocol import (
+    Fact,
+    JournalError,
+    MessageRecord,
+    Plan,
+    PlanEntry,
+    SessionId,
+)
+from greenroom.storage import (
+    Appended,
+    Fenced,
+    FencedError,
+    Grant,
+    HeadMoved,
+    HeadMovedError,
+    Held,
+    MemberLost,
+    Owner,
+    Piece,
+    Posted,
+    Receipt,
+    RefusedFactError,
+    Seen,
+    Store,
+    Tape,
+    message_fact,
+    plan_fact,
+    retraction_fact,
+    settings_fact,
+    verify,
+)
+
+Check = Callable[[World], None]
+
+
+#### Tape
+
+
+def check_append_returns_places_and_page_returns_facts(world: World) -> None:
+    peer = world.join()
+    grant = peer.acquire()
+    facts = [*bootstrap(), event(1), event(2)]
+    result = peer.store.append(grant, 0, facts, now=5.0)
+    assert result == Appended(4, (1, 2, 3, 4), (True,) * 4)
+    page = peer.store.page(S1, 0)
+    assert [entry.fact for entry in page.entries] == facts
+    assert [entry.seq for entry in page.entries] == [1, 2, 3, 4]
+    assert {entry.created_at for entry in page.entries} == {5.0}
+    assert {entry.token for entry in page.entries} == {grant.token}
+    assert page.head == 4
+
+
+def check_pages_follow_each_other_without_gap_or_repeat(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    write(peer.store, tape.append_piece([event(n) for n in range(10)], now=1.0))
+    seen: list[int] = []
+    while page := peer.store.page(S1, seen[-1] if seen else 0, 3).entries:
+        assert len(page) <= 3
+        seen += [entry.seq for entry in page]
+    assert seen == list(range(1, 13))
+
+
+def check_a_page_can_be_of_one_stream(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    write(peer.store, tape.commit_piece(started(), now=1.0))
+    write(peer.store, tape.append_piece([event(1)], now=1.0))
+    journal = peer.store.page(S1, 0, stream="journal")
+    assert [entry.seq for entry in journal.entries] == [3]
+    assert journal.head == 4
+    tape_only = peer.store.page(S1, 0, stream="tape")
+    assert [entry.seq for entry in tape_only.entries] == [1, 2, 4]
+
+
+def check_pages_are_bounded_by_bytes_but_never_empty(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    big = [event(n, "x" * 900_000) for n in range(12)]
+    write(peer.store, tape.append_piece(big, now=1.0))
+    page = peer.store.page(S1, 2)
+    assert 1 < len(page.entries) < 12
+    assert page.head == 14
+
+
+def check_unknown_sessions_read_as_empty(world: World) -> None:
+    store = world.join().store
+    unknown = SessionId("nobody")
+    assert store.page(unknown, 0).entries == ()
+    assert store.page(unknown, 0).head == 0
+    assert store.heads([unknown]) == []
+    assert store.session(unknown) is None
+    assert store.messages(unknown) == []
+    assert store.message(unknown, "m") is None
+    assert store.message_count(unknown) == 0
+    assert store.plan(unknown) is None
+    assert store.locate(unknown) is None
+    assert store.open_runs(unknown) == []
+    assert store.run_entries(unknown, RUN) == ()
+    assert store.run_session(RUN) is None
+    assert store.cached_blocks(unknown, "m") is None
+
+
+def check_scopes_and_heads_are_of_begun_tapes(world: World) -> None:
+    peer = world.join()
+    peer.tape(S2)
+    peer.tape(S1)
+    peer.acquire(SessionId("empty"))
+    assert peer.store.scopes() == [S1, S2]
+    assert peer.store.scopes(S1) == [S2]
+    assert peer.store.scopes(limit=1) == [S1]
+    assert peer.store.heads([S1, SessionId("empty"), S2]) == [(S1, 2), (S2, 2)]
+
+
+def check_a_stale_head_writes_nothing(world: World) -> None:
+    peer = world.join()
+    grant = peer.tape().grant
+    assert peer.store.append(grant, 0, [event(1)], now=1.0) == HeadMoved(S1, 2)
+    assert peer.store.append(grant, 3, [event(1)], now=1.0) == HeadMoved(S1, 2)
+    assert peer.store.page(S1, 0).head == 2
+
+
+def check_one_winner_per_head(world: World) -> None:
+    peer = world.join()
+    grant = peer.tape().grant
+    results = [peer.store.append(grant, 2, [event(n)], now=1.0) for n in range(3)]
+    assert [type(result) for result in results] == [Appended, HeadMoved, HeadMoved]
+    assert peer.store.page(S1, 0).head == 3
+
+
+def check_a_bad_fact_among_good_ones_writes_none(world: World) -> None:
+    peer = world.join()
+    grant = peer.tape().grant
+    bad = msgspec.structs.replace(event(2), payload="{nonsense")
+    with pytest.raises(RefusedFactError, match="not JSON"):
+        peer.store.append(grant, 2, [event(1), bad], now=1.0)
+    assert peer.store.page(S1, 0).head == 2
+
+
+def check_a_late_refusal_undoes_what_was_written_before_it(world: World) -> None:
+    peer = world.join()
+    grant = peer.tape().grant
+    first, twin = message(), message(name="m2", order=1)
+    with pytest.raises(RefusedFactError, match="another message's"):
+        peer.store.append(grant, 2, [message_fact(first), message_fact(twin)], now=1.0)
+    assert peer.store.page(S1, 0).head == 2
+    assert peer.store.messages(S1) == []
+    assert verify(peer.store) == []
+
+
+def check_the_same_append_id_returns_the_first_result(world: World) -> None:
+    peer = world.join()
+    grant = peer.tape().grant
+    first = peer.store.append(grant, 2, [event(1)], append_id="a", now=1.0)
+    again = peer.store.append(grant, 2, [event(1)], append_id="a", now=1.0)
+    assert first == again == Appended(3, (3,), (True,))
+    assert peer.store.page(S1, 0).head == 3
+    peer.store.release(grant, now=1.0)
+    late = peer.store.append(grant, 2, [event(1)], append_id="a", now=1.0)
+    assert late == first
+
+
+def check_results_of_append_ids_are_kept_for_the_newest(world: World) -> None:
+    peer = world.join()
+    grant = peer.tape().grant
+    for n in range(20):
+        peer.store.append(grant, n + 2, [event(n)], append_id=f"a{n}", now=1.0)
+    assert isinstance(
+        peer.store.append(grant, 0, [], append_id="a19", now=1.0), Appended
+    )
+    assert isinstance(
+        peer.store.append(grant, 0, [], append_id="a0", now=1.0), HeadMoved
+    )
+
+
+def check_an_append_without_facts_only_settles(world: World) -> None:
+    peer = world.join()
+    grant = peer.acquire()
+    peer.store.post(S1, "c1", "{}", now=1.0)
+    assert peer.store.append(grant, 0, [], ["c1"], now=1.0) == Appended(0, (), ())
+    assert peer.store.inbox(grant) == []
+
+
+#### Members and grants
+
+
+def check_a_held_session_names_its_owner(world: World) -> None:
+    one, two = world.join("one"), world.join("two")
+    one.acquire()
+    held = two.store.acquire(two.member, S1, now=1.0)
+    assert held == Held(S1, Owner(one.member.id, "one", ""))
+    assert two.store.locate(S1) == Owner(one.member.id, "one", "")
+
+
+def check_a_dead_owner_is_taken_over_at_once_and_fenced(world: World) -> None:
+    one, two = world.join("one"), world.join("two")
+    old = one.tape().grant
+    world.kill(one)
+    new = two.acquire()
+    assert new.token > old.token
+    assert new.head == 2
+    fenced = two.store.append(old, 2, [event(1)], now=1.0)
+    assert fenced == Fenced(S1, old.token)
+    assert two.store.commit(old, 2, started(), now=1.0) == Fenced(S1, old.token)
+    assert two.store.inbox(old) == Fenced(S1, old.token)
+    assert two.store.cache_blocks(old, MESSAGE, "[]", now=1.0) == Fenced(S1, old.token)
+    assert two.store.delete(old, 2) == Fenced(S1, old.token)
+    assert two.store.reset(old, 2, bootstrap(), now=1.0) == Fenced(S1, old.token)
+    assert two.store.page(S1, 0).head == 2
+
+
+def check_a_takeover_kills_the_whole_incarnation(world: World) -> None:
+    one, two = world.join("one", ttl=10.0), world.join("two", ttl=100.0)
+    one.acquire(S1)
+    other = one.acquire(S2)
+    assert isinstance(two.store.acquire(two.member, S1, now=9.9), Held)
+    two.acquire(S1, now=11.0)
+    assert one.store.beat(one.member, now=11.0) == MemberLost(one.member.id)
+    lost = one.store.acquire(one.member, S1, now=11.0)
+    assert lost == MemberLost(one.member.id)
+    # Its other session's token moves when that one is taken.
+    assert one.store.append(other, 0, bootstrap(S2), now=11.0) == Appended(
+        2, (1, 2), (True, True)
+    )
+    two.acquire(S2, now=11.0)
+    assert one.store.append(other, 2, [event(1)], now=11.0) == Fenced(S2, other.token)
+
+
+def check_an_expired_owner_may_append_until_taken_over(world: World) -> None:
+    one, two = world.join("one", ttl=10.0), world.join("two")
+    tape = one.tape()
+    assert isinstance(one.store.append(tape.grant, 2, [event(1)], now=50.0), Appended)
+    two.acquire(now=50.0)
+    assert isinstance(one.store.append(tape.grant, 3, [event(2)], now=50.0), Fenced)
+
+
+def check_a_beat_keeps_a_member_alive(world: World) -> None:
+    one, two = world.join("one", ttl=10.0), world.join("two")
+    one.acquire()
+    assert one.store.beat(one.member, now=8.0) is None
+    assert isinstance(two.store.acquire(two.member, S1, now=17.0), Held)
+    assert isinstance(two.store.acquire(two.member, S1, now=19.0), Grant)
+
+
+def check_leave_frees_sessions_and_moves_their_tokens(world: World) -> None:
+    one, two = world.join("one"), world.join("two")
+    old = one.tape().grant
+    one.store.leave(one.member, now=1.0)
+    assert two.store.locate(S1) is None
+    assert two.store.append(old, 2, [event(1)], now=1.0) == Fenced(S1, old.token)
+    assert one.store.beat(one.member, now=1.0) == MemberLost(one.member.id)
+    two.acquire()
+
+
+def check_release_moves_the_token_once(world: World) -> None:
+    one, two = world.join("one"), world.join("two")
+    old = one.tape().grant
+    one.store.release(old, now=1.0)
+    assert isinstance(one.store.append(old, 2, [event(1)], now=1.0), Fenced)
+    new = two.acquire()
+    one.store.release(old, now=1.0)
+    assert isinstance(two.store.append(new, 2, [event(1)], now=1.0), Appended)
+
+
+def check_acquiring_what_is_owned_fences_the_older_grant(world: World) -> None:
+    peer = world.join()
+    old, new = peer.tape().grant, peer.acquire()
+    assert isinstance(peer.store.append(old, 2, [event(1)], now=1.0), Fenced)
+    assert isinstance(peer.store.append(new, 2, [event(1)], now=1.0), Appended)
+
+
+def check_members_have_ids_of_their_own_for_ever(world: World) -> None:
+    one = world.join("one")
+    one.store.leave(one.member, now=1.0)
+    two = world.join("two")
+    assert one.member.id != two.member.id
+    assert one.store.beat(one.member, now=1.0) == MemberLost(one.member.id)
+
+
+#### Inbox
+
+
+def check_a_command_is_posted_once(world: World) -> None:
+    peer = world.join()
+    assert peer.store.post(S1, "c1", '{"a":1}', now=1.0) == Posted()
+    assert peer.store.post(S1, "c1", '{"a":1}', now=2.0) == Seen(same_body=True)
+    assert peer.store.post(S1, "c1", '{"a":2}', now=3.0) == Seen(same_body=False)
+    assert peer.store.post(S2, "c1", '{"a":2}', now=3.0) == Posted()
+    inbox = peer.store.inbox(peer.acquire())
+    assert not isinstance(inbox, Fenced)
+    assert [(c.command_id, c.body, c.posted_at) for c in inbox] == [
+        ("c1", '{"a":1}', 1.0)
+    ]
+
+
+def check_commands_come_oldest_first_and_settle_with_their_append(
+    world: World,
+) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    for name in ("b", "a", "c"):
+        peer.store.post(S1, name, "{}", now=1.0)
+    assert peer.store.owed(peer.member) == [S1]
+    write(peer.store, tape.append_piece([event(1)], ["b", "c"], now=1.0))
+    left = write(peer.store, tape.inbox_piece())
+    assert [command.command_id for command in left] == ["a"]
+    write(peer.store, tape.append_piece([], ["a"], now=1.0))
+    assert peer.store.owed(peer.member) == []
+    assert peer.store.post(S1, "a", "{}", now=9.0) == Seen(same_body=True)
+
+
+def check_settling_the_unknown_writes_nothing(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    peer.store.post(S1, "c1", "{}", now=1.0)
+    with pytest.raises(RefusedFactError, match="no command"):
+        peer.store.append(tape.grant, 2, [event(1)], ["c1", "nobody"], now=1.0)
+    assert peer.store.page(S1, 0).head == 2
+    assert peer.store.owed(peer.member) == [S1]
+
+
+def check_a_moved_head_settles_nothing(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    peer.store.post(S1, "c1", "{}", now=1.0)
+    peer.store.append(tape.grant, 1, [event(1)], ["c1"], now=1.0)
+    assert peer.store.owed(peer.member) == [S1]
+
+
+def check_claims_of_two_members_are_disjoint(world: World) -> None:
+    one, two, three = world.join("one"), world.join("two"), world.join("three")
+    scopes = [SessionId(f"s{n}") for n in range(6)]
+    for scope in scopes:
+        one.store.post(scope, "c", "{}", now=1.0)
+    three.acquire(scopes[5])
+    first = one.store.claim(one.member, 2, now=1.0)
+    second = two.store.claim(two.member, 9, now=1.0)
+    assert [grant.scope for grant in first] == scopes[:2]
+    assert [grant.scope for grant in second] == scopes[2:5]
+    assert two.store.claim(two.member, 9, now=1.0) == []
+    world.kill(three)
+    assert [g.scope for g in two.store.claim(two.member, 9, now=1.0)] == scopes[5:]
+
+
+def check_what_the_dead_owe_is_known(world: World) -> None:
+    one, two = world.join("one"), world.join("two")
+    one.tape(S1)
+    two.tape(S2)
+    one.store.post(SessionId("new"), "c", "{}", now=1.0)
+    assert two.store.owed_by_dead() == ["new"]
+    world.kill(one)
+    assert two.store.owed_by_dead() == ["new", S1]
+
+
+#### Strict facts, groups, pieces
+
+
+def check_strict_facts_share_the_sequence(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    receipt = write(peer.store, tape.commit_piece(started(), now=1.0))
+    assert receipt == Receipt(3, 3, created=True)
+    assert write(peer.store, tape.append_piece([event(1)], now=1.0)).seqs == (4,)
+    assert peer.store.run_session(RUN) == S1
+    assert [run.run_id for run in peer.store.open_runs(S1)] == [RUN]
+    write(peer.store, tape.commit_piece(terminal(), now=1.0))
+    assert peer.store.open_runs(S1) == []
+    assert [e.seq for e in peer.store.run_entries(S1, RUN)] == [3, 5]
+
+
+def check_a_strict_fact_needs_the_right_head(world: World) -> None:
+    peer = world.join()
+    grant = peer.tape().grant
+    assert peer.store.commit(grant, 1, started(), now=1.0) == HeadMoved(S1, 2)
+    assert peer.store.page(S1, 0).head == 2
+
+
+def check_a_run_belongs_to_one_session(world: World) -> None:
+    peer = world.join()
+    one, two = peer.tape(S1), peer.tape(S2)
+    write(peer.store, one.commit_piece(started(), now=1.0))
+    with pytest.raises(JournalError, match="another session") as caught:
+        write(peer.store, two.commit_piece(started(), now=1.0))
+    assert caught.value.code == "conflicting_fact"
+    assert not peer.store.is_elsewhere(S1, RUN)
+    assert peer.store.is_elsewhere(S2, RUN)
+
+
+def check_a_failed_piece_is_undone_alone(world: World) -> None:
+    peer = world.join()
+    one, two = peer.tape(S1), peer.tape(S2)
+
+    def fails(store: Store) -> None:
+        store.append(two.grant, 2, [event(1)], now=1.0)
+        raise LookupError("later in the piece")
+
+    settled = run_pieces(
+        peer.store,
+        one.append_piece([event(1)], now=1.0),
+        Piece(fails),
+        two.append_piece([event(2)], now=1.0),
+    )
+    assert [type(s.error) for s in settled] == [type(None), LookupError, type(None)]
+    assert (one.head, two.head) == (3, 3)
+    assert [e.fact for e in peer.store.page(S2, 2).entries] == [event(2)]
+
+
+def check_pieces_of_one_session_may_be_queued_together(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    pieces = [tape.append_piece([event(n)], now=1.0) for n in range(3)]
+    pieces.append(tape.commit_piece(started(), now=1.0))
+    pieces.append(tape.commit_piece(dispatch(), now=1.0))
+    assert write(peer.store, *pieces) == Receipt(7, 7, created=True)
+    assert tape.head == 7
+
+
+def check_a_group_is_not_nested(world: World) -> None:
+    peer = world.join()
+    piece = Piece(lambda store: store.run_group([]))
+    (settled,) = run_pieces(peer.store, piece)
+    assert isinstance(settled.error, RuntimeError)
+
+
+def check_an_owner_that_is_wrong_is_told_by_its_tape(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    stale = Tape(tape.grant)
+    write(peer.store, tape.append_piece([event(1)], now=1.0))
+    pieces = [
+        stale.append_piece([event(2)], now=1.0),
+        stale.commit_piece(started(), now=1.0),
+        stale.reset_piece(bootstrap("other"), now=1.0),
+        stale.delete_piece(),
+    ]
+    for settled in run_pieces(peer.store, *pieces):
+        assert isinstance(settled.error, HeadMovedError)
+        assert (settled.error.expected, settled.error.found) == (0, 3)
+    write(peer.store, tape.release_piece(now=1.0))
+    more = [stale.inbox_piece(), stale.cache_piece(MESSAGE, "[]", now=1.0)]
+    for settled in run_pieces(peer.store, *pieces, *more):
+        assert isinstance(settled.error, FencedError)
+    assert stale.head == 0
+    assert peer.store.page(S1, 0).head == 3
+
+
+#### Projections
+
+
+def check_a_message_is_as_last_recorded(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    for status, text, at in (("pending", "a", 2.0), ("pending", "ab", 3.0)):
+        record = message(text, role="assistant", status=status, at=at)
+        write(peer.store, tape.append_piece([message_fact(record)], now=at))
+        assert peer.store.messages(S1) == [record]
+        assert peer.store.pending_messages(S1) == [record]
+    final = message("abc", role="assistant", at=4.0, input_tokens=7, output_tokens=2)
+    late = message("zzz", role="assistant", status="pending", at=5.0)
+    write(peer.store, tape.append_piece(map_facts(final, late), now=4.0))
+    assert peer.store.message(S1, MESSAGE) == final
+    assert peer.store.pending_messages(S1) == []
+    row = peer.store.session(S1)
+    assert row is not None
+    assert (row.message_count, row.input_tokens, row.output_tokens) == (1, 7, 2)
+    assert (row.created_at, row.updated_at, row.head) == (1.0, 4.0, 6)
+    assert row.settings == SETTINGS
+    assert verify(peer.store) == []
+
+
+def check_a_shorter_edit_leaves_no_block_behind(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    long = message("", *message("a").blocks, *message("b", name="x").blocks)
+    short = message("c", at=2.0)
+    write(peer.store, tape.append_piece(map_facts(long, short), now=1.0))
+    assert peer.store.messages(S1) == [short]
+
+
+def check_a_retracted_message_never_comes_back(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    first, edit = message(), message("edited", at=2.0)
+    facts = [message_fact(first), retraction_fact(MESSAGE), message_fact(edit)]
+    write(peer.store, tape.append_piece(facts, now=1.0))
+    assert peer.store.messages(S1) == []
+    assert peer.store.message(S1, MESSAGE) is None
+    assert peer.store.message_count(S1) == 0
+    successor = message(name="m2", order=1)
+    write(peer.store, tape.append_piece(map_facts(successor), now=1.0))
+    assert peer.store.messages(S1) == [successor]
+    assert peer.store.page(S1, 0).head == 6
+    assert verify(peer.store) == []
+
+
+def check_messages_page_backwards(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    records = [message(name=f"m{n}", order=n) for n in range(1, 8)]
+    write(peer.store, tape.append_piece(map_facts(*records), now=1.0))
+    assert peer.store.messages(S1, limit=3) == records[4:]
+    assert peer.store.messages(S1, before=5, limit=3) == records[1:4]
+    assert peer.store.messages(S1, before=2, limit=3) == records[:1]
+    assert peer.store.messages(S1, before=1) == []
+
+
+def check_sessions_page_by_their_last_update(world: World) -> None:
+    peer = world.join()
+    for n in range(5):
+        peer.tape(SessionId(f"s{n}"), now=float(n // 2))
+    rows = peer.store.sessions(limit=2)
+    assert [row.id for row in rows] == ["s4", "s3"]
+    more = peer.store.sessions(before=(rows[-1].updated_at, rows[-1].id))
+    assert [row.id for row in more] == ["s2", "s1", "s0"]
+
+
+def check_plan_and_settings_are_the_newest(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    plans = [Plan(n, (PlanEntry(f"step {n}"),)) for n in (1, 2)]
+    renamed = msgspec.structs.replace(SETTINGS, title="Renamed")
+    facts = [*map(plan_fact, plans), settings_fact(renamed, revision="2")]
+    write(peer.store, tape.append_piece(facts, now=3.0))
+    assert peer.store.plan(S1) == plans[1]
+    row = peer.store.session(S1)
+    assert row is not None
+    assert row.settings.title == "Renamed"
+    assert verify(peer.store) == []
+
+
+def check_cached_blocks_live_until_the_next_revision(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    pending = message(role="assistant", status="pending")
+    write(peer.store, tape.append_piece(map_facts(pending), now=1.0))
+    for text in ("[1]", "[2]"):
+        write(peer.store, tape.cache_piece(MESSAGE, text, now=1.0))
+        assert peer.store.cached_blocks(S1, MESSAGE) == text
+    final = message(role="assistant", at=2.0)
+    write(peer.store, tape.append_piece(map_facts(final), now=1.0))
+    assert peer.store.cached_blocks(S1, MESSAGE) is None
+    write(peer.store, tape.cache_piece(MESSAGE, "[3]", now=1.0))
+    assert peer.store.cached_blocks(S1, MESSAGE) is None
+
+
+def check_a_rebuild_changes_nothing_that_was_right(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    write(peer.store, tape.commit_piece(started(), now=1.0))
+    write(peer.store, tape.append_piece(map_facts(message()), now=1.0))
+    peer.store.index_pending()
+    before = (
+        peer.store.session(S1),
+        peer.store.messages(S1),
+        peer.store.open_runs(S1),
+    )
+    peer.store.rebuild(S1)
+    peer.store.index_pending()
+    after = (
+        peer.store.session(S1),
+        peer.store.messages(S1),
+        peer.store.open_runs(S1),
+    )
+    assert before == after
+    assert peer.store.search("hello") == [(S1, 4)]
+
+
+def check_a_reset_forgets_all_and_begins_anew(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    write(peer.store, tape.append_piece(map_facts(message("secret")), now=1.0))
+    write(peer.store, tape.commit_piece(started(), now=1.0))
+    write(peer.store, tape.cache_piece("m9", "[]", now=1.0))
+    peer.store.post(S1, "c1", "{}", now=1.0)
+    peer.store.index_pending()
+    write(peer.store, tape.reset_piece(bootstrap("again"), now=2.0))
+    peer.store.index_pending()
+    assert tape.head == 2
+    assert [e.seq for e in peer.store.page(S1, 0).entries] == [1, 2]
+    assert peer.store.messages(S1) == []
+    assert peer.store.open_runs(S1) == []
+    assert peer.store.search("secret") == []
+    assert peer.store.inbox(tape.grant) == []
+    assert peer.store.cached_blocks(S1, "m9") is None
+    assert verify(peer.store) == []
+
+
+def check_a_deleted_session_is_gone_and_its_token_is_not(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    write(peer.store, tape.append_piece(map_facts(message("secret")), now=1.0))
+    peer.store.index_pending()
+    write(peer.store, tape.delete_piece())
+    assert peer.store.scopes() == []
+    assert peer.store.sessions() == []
+    assert peer.store.session(S1) is None
+    assert peer.store.search("secret") == []
+    assert peer.store.locate(S1) is None
+    again = peer.acquire()
+    assert again.token > tape.grant.token
+    assert again.head == 0
+
+
+#### Search
+
+
+def check_search_finds_all_words_newest_first(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    texts = ("Red apple", "green APPLE", "red pear", "日本語のテスト", "Straße ﬁne")
+    for n, text in enumerate(texts, start=1):
+        record = message(text, name=f"m{n}", order=n)
+        write(peer.store, tape.append_piece(map_facts(record), now=float(n)))
+    while peer.store.index_pending(2):
+        pass
+    assert peer.store.search("apple") == [(S1, 4), (S1, 3)]
+    assert peer.store.search("RED apple") == [(S1, 3)]
+    assert peer.store.search("apple", limit=1) == [(S1, 4)]
+    assert peer.store.search("本語") == [(S1, 6)]
+    assert peer.store.search("語") == [(S1, 6)]
+    assert peer.store.search("日語") == []
+    assert peer.store.search("strasse fine") == [(S1, 7)]
+    assert peer.store.search("apple", scope_prefix="s") == [(S1, 4), (S1, 3)]
+    assert peer.store.search("apple", scope_prefix="t") == []
+
+
+def check_operators_in_a_query_are_literal(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    record = message('say "OR" near* (nothing) words:x')
+    write(peer.store, tape.append_piece(map_facts(record), now=1.0))
+    peer.store.index_pending()
+    for query in ('"OR"', "near*", "(nothing)", "words:x", "say AND nothing", "-say"):
+        expected = [] if "AND" in query else [(S1, 3)]
+        assert peer.store.search(query) == expected, query
+    assert peer.store.search('" * ( ) : ^ -') == []
+    assert peer.store.search("") == []
+
+
+def map_facts(*records: MessageRecord) -> list[Fact]:
+    return [message_fact(record) for record in records]
+
+
+CHECKS: dict[str, Check] = {
+    name.removeprefix("check_"): function
+    for name, function in sorted(globals().items())
+    if name.startswith("check_")
+}
