@@ -101,84 +101,89 @@ class Supervise:
     max_seconds: float = 5.0
 
 
-# A struct: one is made for each spawn, and must cost next to nothing.
 @final
-class Spec(msgspec.Struct, frozen=True, eq=False):
-    """The kernel's own form of `ChildSpec` and of `Context.spawn`'s arguments."""
+class Terms(msgspec.Struct, frozen=True, eq=False):
+    """The kernel's: on what terms a child lives. Most children share one."""
 
-    name: str
-    behaviour: Any
-    """Used when ``start`` is ``None``."""
-    start: Any
-    restart: Restart
-    shutdown: float
-    capacity: int
-    set_up: Any
-    watch: bool
-    ordered: bool
+    start: Callable[[], Any] | None = None
+    """Makes a behaviour for each incarnation; ``None`` when there is only one."""
+    restart: Restart = Restart.TEMPORARY
+    shutdown: float = DEFAULT_SHUTDOWN
+    capacity: int = DEFAULT_CAPACITY
+    set_up: Any = None
+    watch: bool = False
+    ordered: bool = False
     """Stopped alone, before what was started earlier gets its `Stop`."""
 
 
-def spec_of(child: ChildSpec, *, ordered: bool, watch: bool = False) -> Spec:
-    return Spec(
-        child.name,
-        None,
-        child.start,
-        child.restart,
-        child.shutdown,
-        child.capacity,
-        child.async_setup,
-        watch,
-        ordered,
+SPAWNED: Final = Terms()
+
+
+def terms_of(child: ChildSpec, *, ordered: bool, watch: bool = False) -> Terms:
+    """The terms of a child given by its spec."""
+    return _checked(
+        Terms(
+            child.start,
+            child.restart,
+            child.shutdown,
+            child.capacity,
+            child.async_setup,
+            watch,
+            ordered,
+        )
     )
 
 
-def spawn_spec(
-    name: str,
-    behaviour: object,
-    capacity: int,
-    restart: Restart,
-    shutdown: float,
-    watch: bool,
-) -> Spec:
-    """The spec of a child given by its behaviour instead of a factory."""
-    if restart is not Restart.TEMPORARY and is_hosted(behaviour):
+def spawn_terms(
+    behaviour: object, capacity: int, restart: Restart, shutdown: float, watch: bool
+) -> Terms:
+    """The terms of a child given by its behaviour."""
+    if restart is Restart.TEMPORARY:
+        if capacity == DEFAULT_CAPACITY and shutdown == DEFAULT_SHUTDOWN and not watch:
+            return SPAWNED
+        return _checked(Terms(None, restart, shutdown, capacity, None, watch))
+    if is_hosted(behaviour):
         raise TypeError(
             "a hosted object can't be started again, its state would come along; "
             "give start_child() a ChildSpec with a factory"
         )
-    return Spec(name, behaviour, None, restart, shutdown, capacity, None, watch, False)
+    return _checked(Terms(lambda: behaviour, restart, shutdown, capacity, None, watch))
+
+
+def _checked(terms: Terms) -> Terms:
+    if terms.capacity < 1:
+        raise ValueError(f"a mailbox holds at least 1 message, got {terms.capacity!r}")
+    if not terms.shutdown >= 0:
+        raise ValueError(f"shutdown is 0 seconds or more, got {terms.shutdown!r}")
+    return terms
 
 
 def is_hosted(behaviour: object) -> bool:
     return hasattr(behaviour, "handle")
 
 
-def check_spec(spec: Spec) -> None:
-    """Raise for a spec that could not be started."""
-    name = spec.name
+def check_name(name: str) -> None:
+    """Raise for a name that could not be part of a path."""
     if not name or len(name) > MAX_NAME or "/" in name:
         raise ValueError(
             f"an actor's name is 1 to {MAX_NAME} characters without a slash, "
             f"got {name[: MAX_NAME + 1]!r}"
         )
-    if spec.capacity < 1:
-        raise ValueError(f"a mailbox holds at least 1 message, got {spec.capacity!r}")
-    if not spec.shutdown >= 0:
-        raise ValueError(f"shutdown is 0 seconds or more, got {spec.shutdown!r}")
 
 
-def check_behaviour(behaviour: object, spec: Spec) -> None:
-    """Raise for a behaviour that could not run."""
-    if isinstance(behaviour, type) or not (
-        is_hosted(behaviour) or callable(behaviour) or isinstance(behaviour, Supervise)
-    ):
+def check_behaviour(name: str, behaviour: object) -> None:
+    """Raise for a behaviour that is no function and no object with ``handle``."""
+    if isinstance(behaviour, type) or not callable(behaviour):
         raise TypeError(
-            f"the behaviour of actor {spec.name!r} is a coroutine function, an object "
+            f"the behaviour of actor {name!r} is a coroutine function, an object "
             f"with handle(), or Supervise(...), got {behaviour!r}"
         )
-    if spec.set_up is not None and not callable(behaviour):
+
+
+def check_set_up(name: str, behaviour: object) -> None:
+    """Raise for a behaviour that a set-up can't go round."""
+    if not callable(behaviour):
         raise TypeError(
-            f"actor {spec.name!r} has an asynchronous set-up, so its behaviour is a "
+            f"actor {name!r} has an asynchronous set-up, so its behaviour is a "
             f"coroutine function, got {behaviour!r}"
         )

@@ -21,7 +21,7 @@ import trio
 
 from greenroom.protocol import InternalError
 
-from ._behaviour import Hosted, Spec, is_hosted
+from ._behaviour import Hosted, Terms
 from ._errors import ActorExitedError
 from ._kernel import ExitReport, Kernel, log
 from ._lanes import Lanes, Sleeper, Waker
@@ -37,7 +37,7 @@ from ._messages import (
     Stopped,
 )
 from ._phase import Phase
-from ._ref import Ref, stop_message
+from ._ref import Ref
 
 if TYPE_CHECKING:
     from ._cleanup import Cleanup
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 CLEANUP_SOFT: Final = 2.0
 CLEANUP_HARD: Final = 5.0
 """The bound of a whole turn's cancel: all cleanup under one kill ends by then."""
+
+
+STOPS: Final = {cause: Stop(cause) for cause in CancelCause}
 
 
 @final
@@ -62,7 +65,7 @@ class Cell:
         "closing",
         "ctx",
         "ending",
-        "handler",
+        "hosted",
         "kernel",
         "lanes",
         "name",
@@ -73,10 +76,10 @@ class Cell:
         "restarts",
         "scope",
         "since",
-        "spec",
         "status",
         "stop_cause",
         "supervises",
+        "terms",
         "timers",
         "turn",
         "waiting",
@@ -84,13 +87,14 @@ class Cell:
     )
 
     def __init__(
-        self, kernel: Kernel, parent: Cell | None, spec: Spec, behaviour: object
+        self, kernel: Kernel, parent: Cell | None, name: str, terms: Terms
     ) -> None:
         self.kernel = kernel
         self.parent = parent
-        self.name = spec.name
-        self.spec: Spec | None = spec
-        self.lanes = Lanes(spec.capacity)
+        self.name = name
+        # None after the exit, unless it waits to be started again.
+        self.terms: Terms | None = terms
+        self.lanes = Lanes(terms.capacity)
         self.phase = Phase.NEW
         self.reason: ExitReason | None = None
         # The reason it will exit with once its children have: set at `CLOSING`.
@@ -104,8 +108,8 @@ class Cell:
         # The scope of its task while it runs, and of its wait for its children.
         self.scope: trio.CancelScope | None = None
         self.closing: trio.CancelScope | None = None
-        # A hosted actor's `handle`; None for an actor that has a task for life.
-        self.handler: Callable[[Any, Any], None] | None = None
+        # A hosted actor's behaviour; None for an actor that has a task for life.
+        self.hosted: Hosted[Any] | None = None
         # What to do when the message being handled is done with: end, or a task.
         self.turn: Literal[True] | Callable[[Any], Awaitable[None]] | None = None
         self.children: dict[str, Cell] | None = None
@@ -122,8 +126,6 @@ class Cell:
             self.nursery_of = parent.supervises or parent.nursery_of
         # Set by whoever makes the cell; None again after the exit.
         self.ctx: Context[Any] | None = None
-        if is_hosted(behaviour):
-            self.handler = cast("Hosted[Any]", behaviour).handle
 
     @property
     def path(self) -> str:
@@ -164,8 +166,10 @@ class Cell:
         self.waiting[waker] = phase
 
     def _announce(self) -> None:
-        for waker, phase in list((self.waiting or {}).items()):
-            if phase <= self.phase and self.waiting is not None:
+        if self.waiting is None:
+            return
+        for waker, phase in list(self.waiting.items()):
+            if phase <= self.phase:
                 del self.waiting[waker]
                 waker.wake()
 
@@ -215,10 +219,12 @@ class Cell:
     #### Ending
 
     def stop(self, cause: CancelCause) -> None:
-        if self.phase < Phase.CLOSING:
-            if self.stop_cause is None:
-                self.stop_cause = cause
-            stop_message(self, cause)
+        if self.phase >= Phase.CLOSING:
+            return
+        # One `Stop` is queued at a time; the first cause wins until it is read.
+        if self.stop_cause is None or not self.lanes.holds(Stop):
+            self.stop_cause = cause
+            self.lanes.push(STOPS[cause])
 
     def cancel(self, cause: CancelCause, within: float | None = None) -> None:
         if self.phase is Phase.EXITED:
@@ -232,7 +238,7 @@ class Cell:
     def cancel_task(self, cause: CancelCause) -> None:
         if self.scope is not None:
             self.scope.cancel(cause)
-        elif self.handler is not None:
+        elif self.hosted is not None:
             # The host looks at `turn` before and after each message.
             self.turn = True
             self.lanes.wake()
@@ -274,7 +280,8 @@ class Cell:
         """Refuse mail from now on. Returns how many tells are left unread."""
         self.phase = Phase.CLOSING
         self.ending = reason
-        self.kernel.timers.drop(self)
+        if self.timers is not None:
+            self.kernel.timers.drop(self)
         return self.lanes.close(self.exited_error)
 
     def finish(self, reason: ExitReason, tells_left: int) -> None:
@@ -288,8 +295,11 @@ class Cell:
         if tells_left or isinstance(reason, Failed):
             report = ExitReport(self.path, reason, tells_left, restarts)
             self.kernel.report_exit(report)
-        self._tell_watchers(reason)
-        if isinstance(reason, Failed) and is_fatal(reason.error):
+        if self.watchers is not None:
+            self._tell_watchers(self.watchers, reason)
+        if isinstance(reason, Failed) and (
+            self.parent is None or is_fatal(reason.error)
+        ):
             self.kernel.crash(reason.error)
         if restarts and supervisor is not None:
             supervisor.notice(self)
@@ -297,9 +307,9 @@ class Cell:
             self.leave_parent()
         self._announce()
         if not restarts:
-            self.spec = None
+            self.terms = None
         # Breaks the cycle cell - context, so that exited actors are freed at once.
-        self.ctx = self.handler = self.turn = self.waiting = self.supervises = None
+        self.ctx = self.hosted = self.turn = self.waiting = self.supervises = None
 
     def leave_parent(self) -> None:
         """Give the name free."""
@@ -321,9 +331,11 @@ class Cell:
             child.cancel(CancelCause.PARENT)
         self.finish(Abandoned(), left)
 
-    def _tell_watchers(self, reason: ExitReason) -> None:
-        watchers, self.watchers = self.watchers, None
-        for watcher in watchers or ():
+    def _tell_watchers(
+        self, watchers: dict[Ref[Any], None], reason: ExitReason
+    ) -> None:
+        self.watchers = None
+        for watcher in watchers:
             tell_exit(watcher, self.ref, reason)
 
 

@@ -8,6 +8,7 @@ granted, not even when that is lowered while it runs.
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
+from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -26,8 +27,18 @@ class Cleanup:
     is true. Open one only when there is something to clean up.
     """
 
-    __slots__ = ("_cell", "_hard", "_scope", "_soft", "_token", "soft_deadline")
+    __slots__ = (
+        "_cell",
+        "_hard",
+        "_scope",
+        "_soft",
+        "_token",
+        "deadline",
+        "soft_deadline",
+    )
 
+    deadline: float
+    """The hard bound, on the loop's clock, once it has begun."""
     soft_deadline: float
     """When to stop being polite, on the loop's clock. Nothing happens by itself."""
 
@@ -39,40 +50,38 @@ class Cleanup:
         self._cell = cell
         self._soft = soft
         self._hard = hard
-        self._scope = trio.CancelScope(shield=True)
+        self._scope: trio.CancelScope | None = None
         self._token: Token[Cleanup | None] | None = None
-        self.soft_deadline = 0.0
-
-    @property
-    def deadline(self) -> float:
-        """The hard bound, on the loop's clock."""
-        return self._scope.deadline
+        self.deadline = self.soft_deadline = inf
 
     @property
     def expired(self) -> bool:
         """Whether the hard bound cut it short."""
-        return self._scope.cancelled_caught
+        return self._scope is not None and self._scope.cancelled_caught
 
     def limit(self, deadline: float) -> None:
         """The kernel's: end by *deadline* at the latest."""
-        if deadline < self._scope.deadline:
-            self._scope.deadline = deadline
+        if deadline < self.deadline:
+            self.deadline = deadline
             self.soft_deadline = min(self.soft_deadline, deadline)
+            if self._scope is not None:
+                self._scope.deadline = deadline
 
     def __enter__(self) -> Cleanup:
         cell, now = self._cell, trio.current_time()
-        self._scope.deadline = now + self._hard
         self.soft_deadline = now + self._soft
-        self.limit(cell.budget_at)
+        self.limit(min(now + self._hard, cell.budget_at))
         outer = _current.get()
         # An actor that was spawned inside another's cleanup has its own budget.
         if outer is not None and outer._cell is cell:
             self.limit(outer.deadline)
+        self._scope = trio.CancelScope(shield=True, deadline=self.deadline)
         self._scope.__enter__()
         self._token = _current.set(self)
         if cell.cleanups is None:
-            cell.cleanups = set()
-        cell.cleanups.add(self)
+            cell.cleanups = {self}
+        else:
+            cell.cleanups.add(self)
         return self
 
     def __exit__(
@@ -81,6 +90,7 @@ class Cleanup:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
+        assert self._scope is not None
         assert self._token is not None
         assert self._cell.cleanups is not None
         self._cell.cleanups.discard(self)

@@ -13,8 +13,8 @@ from ._behaviour import (
     Behaviour,
     ChildSpec,
     Restart,
-    spawn_spec,
-    spec_of,
+    spawn_terms,
+    terms_of,
 )
 from ._cell import CLEANUP_HARD, CLEANUP_SOFT
 from ._cleanup import Cleanup
@@ -109,15 +109,15 @@ class Context(Generic[M]):
         Raises `ValueError` when a child of that name lives, and `ActorExitedError`
         when this actor is ending.
         """
-        spec = spawn_spec(name, behaviour, capacity, restart, shutdown, watch)
+        terms = spawn_terms(behaviour, capacity, restart, shutdown, watch)
         cell = self._cell
-        return cell.kernel.spawn(cell, spec).ref
+        return cell.kernel.spawn(cell, name, behaviour, terms).ref
 
     def start_child(self, child: ChildSpec, *, watch: bool = False) -> Ref[Any]:
         """Start a child that can be started again; otherwise as `spawn`."""
         cell = self._cell
-        spec = spec_of(child, ordered=False, watch=watch)
-        return cell.kernel.spawn(cell, spec).ref
+        terms = terms_of(child, ordered=False, watch=watch)
+        return cell.kernel.spawn(cell, child.name, None, terms).ref
 
     def child(self, name: str) -> Ref[Any] | None:
         """The published child called *name*, in its present incarnation."""
@@ -160,7 +160,7 @@ class Context(Generic[M]):
     def exit(self) -> None:
         """End a hosted actor when it has handled the present message."""
         cell = self._cell
-        if cell.handler is None:
+        if cell.hosted is None:
             raise RuntimeError(
                 f"actor {cell.path!r} is a task: it ends by returning, not by exit()"
             )
@@ -174,7 +174,7 @@ class Context(Generic[M]):
         cancelled meanwhile, it exits. `exit` in *fn* ends it when *fn* returns.
         """
         cell = self._cell
-        if cell.handler is None or cell.scope is not None:
+        if cell.hosted is None or cell.scope is not None:
             raise RuntimeError(f"actor {cell.path!r} is a task already")
         if cell.turn is not None:
             raise RuntimeError(

@@ -31,10 +31,12 @@ BUDGET_SECONDS: Final = 0.001
 class Host:
     """Runs the hosted actors that have mail."""
 
-    __slots__ = ("_ready", "_sleeper")
+    __slots__ = ("_ready", "_sleeper", "_turn")
 
     def __init__(self) -> None:
         self._ready: list[Cell] = []
+        # This round's actors, the next one last.
+        self._turn: list[Cell] = []
         self._sleeper: Sleeper | None = None
 
     def enqueue(self, cell: Cell) -> None:
@@ -46,18 +48,21 @@ class Host:
 
     async def run(self) -> None:
         while True:
-            if not self._ready:
-                await self._park()
-            turn, self._ready = self._ready, []
-            turn.reverse()
-            while turn:
-                self._spend(turn)
+            if self._turn or self._ready:
                 await trio.lowlevel.checkpoint()
+            else:
+                await self._park()
+            self._spend()
 
-    def _spend(self, turn: list[Cell]) -> None:
+    def _spend(self) -> None:
         budget, until = BUDGET_MESSAGES, perf_counter() + BUDGET_SECONDS
-        while turn and budget > 0:
-            cell = turn.pop()
+        while budget > 0:
+            if not self._turn:
+                if not self._ready:
+                    return
+                self._turn, self._ready = self._ready, []
+                self._turn.reverse()
+            cell = self._turn.pop()
             budget = drain(cell, budget, until)
             if budget == 0:
                 self._ready.append(cell)
@@ -78,7 +83,7 @@ def drain(cell: Cell, budget: int, until: float) -> int:
     An actor may be queued again after it ended or became a task; then it has no
     business here.
     """
-    if cell.handler is None or cell.scope is not None or cell.phase >= Phase.CLOSING:
+    if cell.hosted is None or cell.scope is not None or cell.phase >= Phase.CLOSING:
         return budget
     error = None
     try:
@@ -93,25 +98,26 @@ def drain(cell: Cell, budget: int, until: float) -> int:
 
 
 def _start(cell: Cell) -> None:
-    handler, ctx = cell.handler, cell.ctx
-    assert handler is not None
+    hosted, ctx = cell.hosted, cell.ctx
+    assert hosted is not None
     assert ctx is not None
     cell.phase = Phase.STARTING
     cell.lanes.current = type(STARTED)
-    handler(STARTED, ctx)
+    hosted.handle(STARTED, ctx)
     cell.publish()
 
 
 def _handle(cell: Cell, budget: int, until: float) -> int:
-    handler, ctx, lanes = cell.handler, cell.ctx, cell.lanes
-    assert handler is not None
+    hosted, ctx, lanes = cell.hosted, cell.ctx, cell.lanes
+    assert hosted is not None
+    assert ctx is not None
     while cell.turn is None:
         message = lanes.next()
         if message is EMPTY:
             lanes.rest(cell)
             break
         lanes.current = type(message)
-        handler(message, ctx)
+        hosted.handle(message, ctx)
         budget -= 1
         if budget == 0 or perf_counter() > until:
             lanes.current = None

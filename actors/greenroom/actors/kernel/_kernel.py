@@ -13,7 +13,7 @@ from ._clock import Clock, Ids
 from ._messages import ExitReason, Failed
 
 if TYPE_CHECKING:
-    from ._behaviour import Spec
+    from ._behaviour import Terms
     from ._cell import Cell
     from ._host import Host
     from ._reaper import Reaper
@@ -86,7 +86,7 @@ class Kernel:
     host: Host
     timers: Timers
     reaper: Reaper
-    spawn: Callable[[Cell, Spec], Cell]
+    spawn: Callable[[Cell, str, object, Terms], Cell]
     """Start a child; here because contexts, which can, are made by it."""
     renew: Callable[[Cell], Cell]
     """Start an exited child again."""

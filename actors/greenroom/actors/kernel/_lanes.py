@@ -261,14 +261,13 @@ class Lanes:
 
     def push_once(self, message: object, key: Hashable) -> None:
         """Queue control mail unless one of the same *key* is queued."""
-        keys = self.keys
-        if keys is None:
-            keys = self.keys = set()
-        elif key in keys:
+        if self.closed or (self.keys and key in self.keys):
             return
-        if not self.closed:
-            keys.add(key)
-            self.push(message)
+        if self.keys is None:
+            self.keys = {key}
+        else:
+            self.keys.add(key)
+        self.push(message)
 
     def wake(self) -> None:
         """Wake the reader if it sleeps."""
@@ -364,17 +363,19 @@ class Lanes:
         return False
 
     def withdraw(self, message: object, key: Hashable) -> None:
-        """Take a control message back that the reader has not had yet."""
+        """Take control mail equal to *message* back, if it was not read yet."""
         if self.keys:
             self.keys.discard(key)
         for lane in (self.control, self.urgent):
             for index, queued in enumerate(lane or ()):
-                if lane and queued is message:
+                if lane and type(queued) is type(message) and queued == message:
                     del lane[index]
                     return
 
     def holds(self, kind: type) -> bool:
         """Whether control mail of *kind* waits unread."""
+        if not self.urgent and not self.control:
+            return False
         waiting = (*(self.urgent or ()), *(self.control or ()))
         return any(type(message) is kind for message in waiting)
 
@@ -385,7 +386,10 @@ class Lanes:
 
     def close(self, error: Callable[[], ActorExitedError]) -> int:
         """Refuse all from now on; settle all asks; return how many tells are left."""
-        left = [*(self.hand or ()), *(self.work or ())]
+        left = 0
+        if self.hand or self.work:
+            unread = (*(self.hand or ()), *(self.work or ()))
+            left = sum(not isinstance(message, Ask) for message in unread)
         senders, asks = self.senders, self.asks
         self.closed = True
         self.urgent = self.hand = self.control = self.work = self.keys = None
@@ -398,7 +402,7 @@ class Lanes:
                 slot.refuse(error())
             else:
                 slot.abandon()
-        return sum(not isinstance(message, Ask) for message in left)
+        return left
 
 
 def _find(lane: Iterable[object], slot: ReplySlot[Any]) -> Ask[Any] | None:

@@ -38,7 +38,7 @@ async def live(cell: Cell, work: Work) -> None:
     cell.scope = None
     if cell.phase is Phase.EXITED:  # it was abandoned
         return
-    if error is None and cell.handler is not None and not _is_over(cell):
+    if error is None and cell.hosted is not None and not _is_over(cell):
         cell.kernel.host.enqueue(cell)
         return
     reason = cell.reason_for(error)
@@ -89,7 +89,7 @@ def _youngest(cell: Cell) -> list[Cell]:
     for child in reversed(list((cell.children or {}).values())):
         if child.phase is Phase.EXITED:  # it waited to be started again
             child.leave_parent()
-        elif child.spec is not None and child.spec.ordered:
+        elif child.terms is not None and child.terms.ordered:
             return group or [child]
         else:
             group.append(child)
@@ -138,7 +138,7 @@ class End:
         if cell.cancel_cause is not None:  # it is being killed already
             return cls(cell, cause, now, at_least_until=now + MOMENT)
         cell.stop(cause)
-        shutdown = 0.0 if cell.spec is None else cell.spec.shutdown
+        shutdown = 0.0 if cell.terms is None else cell.terms.shutdown
         return cls(cell, cause, now + shutdown, at_least_until=now + MOMENT)
 
     @property

@@ -63,9 +63,12 @@ class Mailbox(Generic[M]):
         ):
             self._quota -= 1
             await trio.lowlevel.checkpoint_if_cancelled()
-            message = lanes.next()
+        elif self._cell.phase < Phase.LIVE and self._is_first():
+            await trio.lowlevel.checkpoint_if_cancelled()
+            return cast("M", STARTED)
         else:
-            message = await self._next()
+            await self._wait_for_mail()
+        message = lanes.next()
         lanes.current = type(message)
         return cast("M", message)
 
@@ -75,55 +78,48 @@ class Mailbox(Generic[M]):
         Always a checkpoint. Control that arrives later is in the next batch. The
         first batch is `Started` alone.
         """
-        if self._is_first():
+        if self._cell.phase < Phase.LIVE and self._is_first():
             await trio.lowlevel.checkpoint_if_cancelled()
             return [cast("M", STARTED)]
-        await self._mail()
+        await self._wait_for_mail()
         batch = self._lanes.next_batch()
         self._lanes.current = type(batch[0])
         return cast("list[M]", batch)
 
     def receive_nowait_batch(self) -> list[M]:
         """Take all mail that waits, control first; an empty list when none does."""
-        if self._is_first():
+        if self._cell.phase < Phase.LIVE and self._is_first():
             return [cast("M", STARTED)]
         return cast("list[M]", self._lanes.next_batch())
-
-    async def _next(self) -> object:
-        if self._is_first():
-            await trio.lowlevel.checkpoint_if_cancelled()
-            return STARTED
-        await self._mail()
-        return self._lanes.next()
 
     # An actor has handled `Started` when it asks for more.
     def _is_first(self) -> bool:
         cell = self._cell
         if cell.phase is Phase.NEW:
             cell.phase = Phase.STARTING
+            cell.lanes.current = type(STARTED)
             return True
-        if cell.phase is Phase.STARTING:
-            cell.publish()
+        cell.publish()
         return False
 
-    async def _mail(self) -> None:
-        if self._lanes.has_mail():
+    # Yields once, by parking or else by a checkpoint: the list that is taken next
+    # must not be handed out by an actor that never lets others run.
+    async def _wait_for_mail(self) -> None:
+        lanes = self._lanes
+        if lanes.has_mail():
             await trio.lowlevel.checkpoint()
         # Not `else`: an ask may have been taken back while we yielded.
-        while not self._lanes.has_mail():
-            await self._park()
+        while not lanes.has_mail():
+            if self._task is not None:
+                raise RuntimeError(
+                    f"another task reads the mailbox of {self._cell.path!r}; "
+                    "one task reads, others are told by it"
+                )
+            self._task = trio.lowlevel.current_task()
+            lanes.rest(self)
+            await trio.lowlevel.wait_task_rescheduled(self._abort)
         self._quota = BATCH_MESSAGES - 1
         self._until = perf_counter() + BATCH_SECONDS
-
-    async def _park(self) -> None:
-        if self._task is not None:
-            raise RuntimeError(
-                f"another task reads the mailbox of {self._cell.path!r}; "
-                "one task reads, others are told by it"
-            )
-        self._task = trio.lowlevel.current_task()
-        self._lanes.rest(self)
-        await trio.lowlevel.wait_task_rescheduled(self._abort)
 
     def wake(self) -> None:
         """The kernel's: mail has come."""

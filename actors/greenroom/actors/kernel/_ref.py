@@ -8,22 +8,20 @@ exit reason. An actor that is restarted is a new actor with a new reference.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 import outcome
 import trio
 
 from ._errors import ActorExitedError, MailboxFullError
 from ._lanes import Ask, Reply, ReplySlot, Sender
-from ._messages import CancelCause, ExitReason, Request, Stop
+from ._messages import CancelCause, ExitReason, Request
 
 if TYPE_CHECKING:
     from ._cell import Cell
 
 M_contra = TypeVar("M_contra", contravariant=True)
 R = TypeVar("R")
-
-STOP_KEY: Final = "greenroom.stop"
 
 
 @final
@@ -143,6 +141,8 @@ class Ref(Generic[M_contra]):
         if lanes.closed:
             back.push(Reply(tag, outcome.Error(self._refusal())))
             return
+        if back.closed:  # nobody is left who wants to know
+            return
         slot: ReplySlot[R] = ReplySlot(lanes, None, back, tag)
         if not lanes.put(Ask(request, slot)):
             raise self._refusal()
@@ -198,8 +198,3 @@ class Ref(Generic[M_contra]):
 def cell_of(ref: Ref[Any]) -> Cell:
     """The kernel's: the actor behind *ref*."""
     return ref._cell  # pyright: ignore[reportPrivateUsage] - same module, by design
-
-
-def stop_message(cell: Cell, cause: CancelCause) -> None:
-    """The kernel's: queue the one `Stop` of an actor."""
-    cell.lanes.push_once(Stop(cause), STOP_KEY)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 import attrs
 import trio
 
-from ._behaviour import Restart, Strategy, Supervise, spec_of
+from ._behaviour import Restart, Strategy, Supervise, terms_of
 from ._cell import is_fatal
 from ._errors import ActorError, RestartLimitError
 from ._lanes import Ask
@@ -80,20 +80,22 @@ class Supervisor:
 
     async def live(self, ctx: Context[Any]) -> None:
         """The supervisor's behaviour."""
-        failure = None
+        failure, kernel = None, self._cell.kernel
         async with trio.open_nursery() as self._nursery:
             try:
                 for name, fn, args in self._waiting:
                     self._nursery.start_soon(fn, *args, name=name)
                 self._waiting.clear()
                 for child in self._plan.children:
-                    self._cell.kernel.spawn(self._cell, spec_of(child, ordered=True))
+                    terms = terms_of(child, ordered=True)
+                    kernel.spawn(self._cell, child.name, None, terms)
                 failure = await self._serve(ctx)
             except Exception as exc:
                 # Raised below: the nursery would wrap it in a group.
                 failure = exc
             finally:
-                self._cell.phase = Phase.CLOSING
+                if self._cell.phase < Phase.CLOSING:
+                    self._cell.phase = Phase.CLOSING
                 await close_children(self._cell)
                 self.settled.set()
         if failure is not None:
@@ -118,8 +120,8 @@ class Supervisor:
 
     def will_restart(self, cell: Cell, reason: ExitReason) -> bool:
         """Whether *cell*, which exits because of *reason*, is started again."""
-        spec, parent = cell.spec, cell.parent
-        if spec is None or parent is None or spec.restart is Restart.TEMPORARY:
+        terms, parent = cell.terms, cell.parent
+        if terms is None or parent is None or terms.restart is Restart.TEMPORARY:
             return False
         if parent.phase >= Phase.CLOSING or self._cell.phase >= Phase.CLOSING:
             return False
@@ -129,7 +131,7 @@ class Supervisor:
             case Failed(error):
                 return not is_fatal(error)
             case Normal():
-                return spec.restart is Restart.PERMANENT
+                return terms.restart is Restart.PERMANENT
             case _:
                 return False
 
@@ -197,7 +199,7 @@ class Supervisor:
         while below:
             cause, cell = below.pop()
             cell.condemn(cause, budget_at)
-            if cell.handler is not None:
+            if cell.hosted is not None:
                 cell.cancel_task(cause)
             cause = cause.for_children()
             below += [(cause, child) for child in (cell.children or {}).values()]

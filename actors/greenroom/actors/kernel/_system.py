@@ -11,7 +11,6 @@ import gc
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from contextvars import copy_context
-from math import inf
 from typing import Any, ClassVar, Final, TypeVar, final
 
 import trio
@@ -19,14 +18,15 @@ import trio
 from ._behaviour import (
     DEFAULT_CAPACITY,
     DEFAULT_SHUTDOWN,
+    SPAWNED,
     Behaviour,
     ChildSpec,
     Hosted,
     Restart,
     Strategy,
     Supervise,
-    spawn_spec,
-    spec_of,
+    spawn_terms,
+    terms_of,
 )
 from ._cell import Cell
 from ._clock import Clock, Ids, SystemClock, SystemIds
@@ -75,7 +75,8 @@ class SupervisorHandle:
         `Ref.wait_started` to learn whether an asynchronous set-up worked.
         """
         cell = self._cell
-        return cell.kernel.spawn(cell, spec_of(child, ordered=False)).ref
+        terms = terms_of(child, ordered=False)
+        return cell.kernel.spawn(cell, child.name, None, terms).ref
 
     def spawn(
         self,
@@ -87,9 +88,9 @@ class SupervisorHandle:
         shutdown: float = DEFAULT_SHUTDOWN,
     ) -> Ref[C]:
         """Start a child of this supervisor, as `Context.spawn` does."""
-        spec = spawn_spec(name, behaviour, capacity, restart, shutdown, watch=False)
+        terms = spawn_terms(behaviour, capacity, restart, shutdown, watch=False)
         cell = self._cell
-        return cell.kernel.spawn(cell, spec).ref
+        return cell.kernel.spawn(cell, name, behaviour, terms).ref
 
     async def stop_child(
         self, name: str, cause: CancelCause = CancelCause.PARENT
@@ -168,8 +169,8 @@ class System:
         shutdown: float = DEFAULT_SHUTDOWN,
     ) -> Ref[C]:
         """Start an actor below the root, as `Context.spawn` does below an actor."""
-        spec = spawn_spec(name, behaviour, capacity, restart, shutdown, watch=False)
-        return self._kernel.spawn(self._root, spec).ref
+        terms = spawn_terms(behaviour, capacity, restart, shutdown, watch=False)
+        return self._kernel.spawn(self._root, name, behaviour, terms).ref
 
     def host(
         self, name: str, behaviour: Hosted[C], *, capacity: int = DEFAULT_CAPACITY
@@ -182,7 +183,8 @@ class System:
 
         At the end such children are stopped one by one, in reverse order of start.
         """
-        return self._kernel.spawn(self._root, spec_of(child, ordered=True)).ref
+        terms = terms_of(child, ordered=True)
+        return self._kernel.spawn(self._root, child.name, None, terms).ref
 
     def supervisor(
         self,
@@ -311,8 +313,7 @@ async def open_system(
 
 
 def _make_system(kernel: Kernel) -> System:
-    spec = spawn_spec("", Supervise(), 1, Restart.TEMPORARY, inf, watch=False)
-    root, _ = make_cell(kernel, None, spec)
+    root, _ = make_cell(kernel, None, "", Supervise(), SPAWNED)
     assert root.supervises is not None
     return System(kernel, root, root.supervises)
 

@@ -55,19 +55,17 @@ class Timers:
 
     def cancel(self, cell: Cell, key: Hashable) -> None:
         timer = (cell.timers or {}).pop(key, None)
-        if timer is None:
-            return
-        if timer.cell is None:  # it went off
-            cell.lanes.withdraw(timer.message, ("greenroom.deadline", key))
-        else:
+        if timer is not None:
             self._forget(timer)
+        else:  # it may have gone off, and not been read
+            message = DeadlineReached(key)
+            cell.lanes.withdraw(message, _coalescing_key(message))
 
     def drop(self, cell: Cell) -> None:
         """Forget all timers of an actor that ends."""
         timers, cell.timers = cell.timers, None
         for timer in (timers or {}).values():
-            if timer.cell is not None:
-                self._forget(timer)
+            self._forget(timer)
 
     # Dead entries stay in the heap until their time, or until they are the majority.
     def _forget(self, timer: Timer) -> None:
@@ -94,5 +92,10 @@ class Timers:
             if cell is None:
                 self._dead -= 1
             else:
-                key = timer.message.key
-                cell.lanes.push_once(timer.message, ("greenroom.deadline", key))
+                message = timer.message
+                (cell.timers or {}).pop(message.key, None)
+                cell.lanes.push_once(message, _coalescing_key(message))
+
+
+def _coalescing_key(message: DeadlineReached) -> Hashable:
+    return ("greenroom.deadline", message.key)

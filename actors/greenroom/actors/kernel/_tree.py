@@ -85,7 +85,7 @@ def _actor_info(cell: Cell) -> ActorInfo:
 def _grade(cell: Cell) -> str:
     if cell.supervises is not None:
         return "supervisor"
-    if cell.handler is not None and cell.scope is None:
+    if cell.hosted is not None and cell.scope is None:
         return "hosted"
     return "task"
 
