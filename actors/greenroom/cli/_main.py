@@ -17,6 +17,7 @@ from typing import Final
 from greenroom.protocol import GreenroomError
 
 from ._config import Config, default_config_file, load_config
+from ._demo import demo_command
 from ._exit import ExitCode, exit_code_for
 from ._harmless import harmless, json_line
 from ._look import inspect_command, sessions_command
@@ -89,6 +90,7 @@ def _give_up_on_output() -> None:
 
 
 COMMANDS: Final[Mapping[str, Command]] = {
+    "demo": demo_command,
     "run": run_command,
     "sessions": sessions_command,
     "inspect": inspect_command,
