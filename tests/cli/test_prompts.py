@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import select
 import tty
 from collections.abc import Iterator
 from typing import Any
@@ -143,13 +144,20 @@ class Desk:
     written: list[str]
     asker: Asker
 
-    def type(self, text: bytes) -> None:
-        os.write(self.keyboard, text)
+    async def type(self, text: bytes) -> None:
+        while text:
+            await trio.lowlevel.wait_writable(self.keyboard)
+            text = text[os.write(self.keyboard, text) :]
+
+    def wait_until_typed(self) -> None:
+        """What is written to a pty arrives a little later."""
+        assert select.select([self.terminal], [], [], 10)[0]
 
 
 @pytest.fixture
 def desk() -> Iterator[Desk]:
     keyboard, terminal = os.openpty()
+    os.set_blocking(keyboard, False)
     written: list[str] = []
     try:
         yield Desk(keyboard, terminal, written, Asker(terminal, written.append))
@@ -168,7 +176,7 @@ async def answer_of(desk: Desk, block: ActionBlock, *typed: bytes) -> Answer | N
         nursery.start_soon(ask)
         for text in typed:
             await wait_all_tasks_blocked()
-            desk.type(text)
+            await desk.type(text)
     return answers[0]
 
 
@@ -185,7 +193,8 @@ async def test_an_answer_that_answers_nothing_is_asked_for_again(desk: Desk) -> 
 async def test_what_was_typed_before_the_question_does_not_answer_it(
     desk: Desk,
 ) -> None:
-    desk.type(b"y\n")
+    await desk.type(b"y\n")
+    desk.wait_until_typed()
 
     assert await answer_of(desk, permission(), b"n\n") == Deny()
 
