@@ -208,6 +208,21 @@ def test_a_message_that_comes_after_the_terminal_belongs_to_its_run() -> None:
     assert {line.run_id for line in lines} == {RUN}
 
 
+def test_a_result_that_comes_after_the_terminal_belongs_to_the_run_of_its_call() -> (
+    None
+):
+    result = {"toolCallId": "call_1", "name": "shell", "response": "done"}
+    lines = story_lines(
+        tape(
+            started(),
+            dispatched(),
+            ended(),
+            fact("tool/settled", result, FactKind.TOOL_RESULT),
+        )
+    )
+    assert lines[-1].run_id == RUN
+
+
 def test_the_same_revision_again_tells_nothing() -> None:
     revision = message(call(), action())
     assert texts(revision, revision, revision) == [

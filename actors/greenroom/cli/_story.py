@@ -136,6 +136,8 @@ class _Teller:
     _open_run: RunId | None = None
     """The run that started and has no terminal yet."""
     _tools: dict[OperationId, str] = attrs.field(factory=dict[OperationId, str])
+    _callers: dict[str, RunId] = attrs.field(factory=dict[str, RunId])
+    """The run that dispatched each call last, by the provider's id."""
     _told: dict[ItemId, str] = attrs.field(factory=dict[ItemId, str])
     """What was last told of each block and message, by id."""
 
@@ -163,6 +165,10 @@ class _Teller:
                 return recovered.run_id, [_recovery_words(recovered)]
             case "session/start" | "session/configured":
                 return None, list(_session_words(entry))
+            case _ if fact.kind is FactKind.TOOL_RESULT:
+                result = _decoded(entry, _ToolResult)
+                caller = self._callers.get(result.tool_call_id, self._open_run)
+                return caller, [_result_words(result)]
             case _:
                 return self._open_run, list(_other_words(entry))
 
@@ -173,8 +179,10 @@ class _Teller:
                 deferred = record.run_kind == "deferred_tool"
                 return "plain", f"run started{' for an answered call' * deferred}"
             case DispatchCommitted():
-                tool = f"{record.tool_name} {record.operation.provider_tool_call_id}"
-                self._tools[record.operation] = tool = one_line(tool)
+                call = record.operation.provider_tool_call_id
+                self._callers[call] = record.operation.run_id
+                tool = one_line(f"{record.tool_name} {call}")
+                self._tools[record.operation] = tool
                 return "plain", f"committed dispatch of {tool}"
             case ToolOutcome():
                 call = one_line(record.operation.provider_tool_call_id)
@@ -257,8 +265,6 @@ def _other_words(entry: TapeEntry) -> Iterator[_Said]:
             yield _plan_words(_decoded(entry, Plan))
         case "message/retracted":
             yield "careful", "a message was retracted"
-        case _ if fact.kind is FactKind.TOOL_RESULT:
-            yield _result_words(_decoded(entry, _ToolResult))
         case _ if fact.kind is FactKind.TOOL_CALL:
             return  # the message told it when the model said it
         case _:
