@@ -11,9 +11,9 @@ from greenroom.cli._config import (
     MAX_FILE_BYTES,
     Config,
     ConfigError,
-    default_state_folder,
     load_config,
 )
+from greenroom.engine import default_state
 
 SECRET = "sk-very-secret-0123456789"
 
@@ -37,7 +37,7 @@ def load(
 def test_without_any_layer_every_value_is_a_default(file: Path) -> None:
     config = load(file)
 
-    assert config.state == default_state_folder()
+    assert config.state == default_state()
     assert (config.permission_mode, config.color) == ("default", "auto")
     assert (config.model, config.base_url, config.max_rounds) == (None, None, None)
     assert set(config.origins) == set(KEYS)

@@ -24,6 +24,8 @@ import attrs
 import msgspec
 import platformdirs
 
+from greenroom.engine import default_state
+
 from ._exit import CliError
 
 MAX_FILE_BYTES: Final = 64 * 1024
@@ -128,11 +130,6 @@ def default_config_file() -> Path:
     return platformdirs.user_config_path("greenroom", appauthor=False) / "config.toml"
 
 
-def default_state_folder() -> Path:
-    """Return where this platform keeps what greenroom remembers."""
-    return platformdirs.user_data_path("greenroom", appauthor=False)
-
-
 def load_config(
     *, flags: Mapping[str, Any], environ: Mapping[str, str], file: Path
 ) -> Config:
@@ -152,7 +149,7 @@ def load_config(
     for layer in layers:
         for key, (value, origin) in layer.items():
             values[key], origins[key] = value, origin
-    values["state"] = Path(values["state"] or default_state_folder()).absolute()
+    values["state"] = Path(values["state"] or default_state()).absolute()
     values["max_rounds"] = values["max_rounds"] or None
     return Config(**values, origins=origins)
 
