@@ -1,0 +1,176 @@
+"""The conformance suite catches stores that break a rule.
+
+A mutant is a right store behind a wrapper that forgets one thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from kit.store_contract import CHECKS
+from kit.stores import MemoryWorld
+
+from greenroom.storage import (
+    Appended,
+    Grant,
+    Held,
+    Member,
+    MemoryStore,
+    Piece,
+    Settled,
+)
+
+
+class Mutant:
+    """Passes everything on; subclasses forget one thing."""
+
+    def __init__(self, lives: Callable[[str], bool]) -> None:
+        self.store = MemoryStore.create(lives)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def run_group(self, pieces: Sequence[Piece]) -> list[Settled]:
+        return self.store.run_group([self.wrap(piece) for piece in pieces])
+
+    def wrap(self, piece: Piece) -> Piece:
+        return Piece(lambda _: piece.run(self), piece.aborted, piece.journal)  # type: ignore[arg-type]
+
+    def head(self, grant: Grant) -> int:
+        return self.store.page(grant.scope, 0, 1).head
+
+
+class NoTokenCheck(Mutant):
+    def __init__(self, lives: Callable[[str], bool]) -> None:
+        super().__init__(lives)
+        self.newest: dict[str, Grant] = {}
+
+    def acquire(self, *args: Any, **kwargs: Any) -> Any:
+        grant = self.store.acquire(*args, **kwargs)
+        if isinstance(grant, Grant):
+            self.newest[grant.scope] = grant
+        return grant
+
+    def append(self, grant: Grant, *args: Any, **kwargs: Any) -> Any:
+        return self.store.append(self.newest[grant.scope], *args, **kwargs)
+
+
+class NoHeadCheck(Mutant):
+    def append(self, grant: Grant, head: int, *args: Any, **kwargs: Any) -> Any:
+        return self.store.append(grant, self.head(grant), *args, **kwargs)
+
+
+class NoHeadCheckOfCommits(Mutant):
+    def commit(self, grant: Grant, head: int, *args: Any, **kwargs: Any) -> Any:
+        return self.store.commit(grant, self.head(grant), *args, **kwargs)
+
+
+class NoSettle(Mutant):
+    def append(
+        self, grant: Grant, head: int, facts: Any, settles: Any = (), *a: Any, **k: Any
+    ) -> Any:
+        return self.store.append(grant, head, facts, (), *a, **k)
+
+
+class NoDoubtCheck(Mutant):
+    def append(self, *args: Any, append_id: Any = None, **kwargs: Any) -> Any:
+        return self.store.append(*args, **kwargs)
+
+
+class FactByFact(Mutant):
+    def append(self, grant: Grant, head: int, facts: Any, *args: Any, **k: Any) -> Any:
+        if len(facts) < 2 or args or len(k) > 1:
+            return self.store.append(grant, head, facts, *args, **k)
+        results = [
+            self.store.append(grant, self.head(grant), [fact], *args, **k)
+            for fact in facts
+        ]
+        appended = [result for result in results if isinstance(result, Appended)]
+        return Appended(
+            self.head(grant),
+            tuple(result.seqs[0] for result in appended),
+            tuple(result.created[0] for result in appended),
+        )
+
+
+class LeaseIgnored(Mutant):
+    def acquire(self, member: Member, scope: Any, *, now: float) -> Any:
+        grant = self.store.acquire(member, scope, now=now)
+        if isinstance(grant, Held):
+            owner = Member(grant.owner.member_id, "", "", 1.0)
+            self.store.leave(owner, now=now)
+            grant = self.store.acquire(member, scope, now=now)
+        return grant
+
+
+class LeaveForgotten(Mutant):
+    def leave(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+
+class ReleaseForgotten(Mutant):
+    def release(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+
+class BeatForgotten(Mutant):
+    def beat(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+
+class PostedTwice(Mutant):
+    def post(self, scope: Any, command_id: str, body: str, *, now: float) -> Any:
+        return self.store.post(scope, f"{command_id}{now}", body, now=now)
+
+
+class CacheForEver(Mutant):
+    def __init__(self, lives: Callable[[str], bool]) -> None:
+        super().__init__(lives)
+        self.cache: dict[str, str] = {}
+
+    def cache_blocks(self, grant: Any, message_id: str, blocks: str, **k: Any) -> Any:
+        self.cache[message_id] = blocks
+        return self.store.cache_blocks(grant, message_id, blocks, **k)
+
+    def cached_blocks(self, scope: Any, message_id: str) -> str | None:
+        return self.cache.get(message_id)
+
+
+class AnyWordWillDo(Mutant):
+    def search(self, query: str, **kwargs: Any) -> Any:
+        hits = [self.store.search(word, **kwargs) for word in query.split() or [""]]
+        return sorted({hit for found in hits for hit in found}, reverse=True)
+
+
+class ResetKeepsTheInbox(Mutant):
+    def reset(self, grant: Grant, *args: Any, **kwargs: Any) -> Any:
+        kept = self.store.inbox(grant)
+        result = self.store.reset(grant, *args, **kwargs)
+        for command in kept if isinstance(kept, list) else []:
+            self.store.post(grant.scope, command.command_id, command.body, now=1.0)
+        return result
+
+
+MUTANTS = Mutant.__subclasses__()
+
+
+def broken_promises(make: Callable[..., Any]) -> list[str]:
+    """Return the promises that stores made by *make* don't keep."""
+    broken: list[str] = []
+    for promise, check_promise in CHECKS.items():
+        try:
+            check_promise(MemoryWorld(make))
+        except (AssertionError, KeyError, pytest.fail.Exception, Exception):
+            broken.append(promise)
+    return broken
+
+
+def test_the_wrapper_alone_breaks_nothing() -> None:
+    assert broken_promises(Mutant) == []
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_store_that_forgets_something_is_caught(mutant: type[Mutant]) -> None:
+    assert broken_promises(mutant) != []
