@@ -55,7 +55,9 @@ class Screen:
     terminal: Terminal = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.terminal = Terminal(self.written.append, self.colors, self.live)
+        self.terminal = Terminal(
+            self.written.append, colors=self.colors, live=self.live
+        )
 
     def show(self, *events: Any) -> str:
         for event in events:
@@ -280,6 +282,15 @@ def test_every_block_is_shown_once(block: Block, line: str) -> None:
 
     assert screen.show(whole(block)) == line
     assert screen.show(whole(block), changed(block)) == line
+
+
+def test_a_question_that_somebody_else_shows_is_not_shown_twice() -> None:
+    written: list[str] = []
+    terminal = Terminal(written.append, shows_questions=False)
+    terminal.show(whole(action()))
+    terminal.show(whole(action(status="granted")))
+
+    assert written == ["  granted", "\n"]
 
 
 #### The session

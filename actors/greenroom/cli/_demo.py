@@ -61,7 +61,7 @@ def demo_command(arguments: argparse.Namespace, config: Config) -> int:
         sys.stdout.flush()
 
     with tempfile.TemporaryDirectory(prefix="greenroom-demo-") as folder:
-        stage = _Stage.make(Path(folder), Terminal(write, colors, live))
+        stage = _Stage.make(Path(folder), Terminal(write, colors=colors, live=live))
         trio.run(stage.play)
     return ExitCode.OK
 

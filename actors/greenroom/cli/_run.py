@@ -162,7 +162,9 @@ class _View:
             stream.write(text)
             stream.flush()
 
-        terminal = Terminal(write, colors, live)
+        # The asker shows the whole question, and must be understood without the events.
+        asks = os.isatty(_STANDARD_INPUT) and not arguments.yes
+        terminal = Terminal(write, colors=colors, live=live, shows_questions=not asks)
         asker = Asker(_STANDARD_INPUT, write)
         return cls(session.id, terminal, asker, arguments.json)
 

@@ -82,9 +82,13 @@ class Terminal:
     """
 
     _write: Callable[[str], object]
-    _colors: bool = False
-    _live: bool = False
+    _colors: bool = attrs.field(default=False, kw_only=True, alias="colors")
+    _live: bool = attrs.field(default=False, kw_only=True, alias="live")
     """Whether a line may be taken back: a status that passes."""
+    _shows_questions: bool = attrs.field(
+        default=True, kw_only=True, alias="shows_questions"
+    )
+    """Not where whoever asks shows the whole question."""
 
     _message_id: MessageId | None = None
     # Of the current message only; a new one clears both.
@@ -214,7 +218,8 @@ class Terminal:
             return
         answer = f": {one_line(block.answer)}" if block.answer else ""
         if block.status == "pending":
-            self._line("yellow", f"? {one_line(block.title, 500)}")
+            if self._shows_questions:
+                self._line("yellow", f"? {one_line(block.title, 500)}")
         else:
             said = "answered" if block.status == "success" else block.status
             self._line("dim", f"  {said}{answer}")
