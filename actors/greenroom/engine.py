@@ -55,6 +55,7 @@ from greenroom.actors.sessions import (
     TurnFailedError as TurnFailedError,
     TurnRefusedError as TurnRefusedError,
     TurnResult as TurnResult,
+    changed_settings,
     follow,
     unresolved,
 )
@@ -86,6 +87,7 @@ from greenroom.protocol import (
     SessionId,
     SessionSettings,
     TextPart,
+    round_limit,
 )
 from greenroom.storage import (
     Member,
@@ -254,6 +256,7 @@ class Engine:
 
         Raises:
             WorkspaceError: the folder does not exist.
+            TurnRefusedError: a setting is wrong.
         """
         settings = SessionSettings(
             agent_id=DEFAULT_AGENT_ID,
@@ -263,7 +266,7 @@ class Engine:
             model=model,
             permission_mode=permission_mode,  # pyright: ignore[reportArgumentType] - checked below
             system_prompt=system_prompt,
-            max_rounds=max_rounds,
+            max_rounds=round_limit(max_rounds),
         )
         loaded = await self._sessions.create(_checked(settings, self._world.providers))
         return self._handle(loaded.session.id)
@@ -432,7 +435,7 @@ def _checked(
         raise TurnRefusedError(
             "unknown_provider", f"no provider {settings.provider!r}; there is {known}"
         )
-    return settings
+    return changed_settings(settings, {})
 
 
 def _tell(loaded: Loaded, message: object, *, key: object) -> None:

@@ -174,6 +174,7 @@ from ._run import (
     RunState as RunState,
     Terminal as Terminal,
     interrupted_terminal as interrupted_terminal,
+    round_limit as round_limit,
 )
 from ._stream import (
     CONTROL_EVENTS as CONTROL_EVENTS,

@@ -257,8 +257,8 @@ class RunMachine:
                 assert_never(event)
 
     def _next_round(self) -> tuple[RunMachine, RunCommand]:
-        limit = self.max_rounds
-        if limit is not None and 0 < limit <= self.counters.round:
+        limit = round_limit(self.max_rounds)
+        if limit is not None and limit <= self.counters.round:
             text = f"the turn has reached its limit of {limit} model rounds"
             return self._end(_error("max_turns", Fault("max_turns", text)))
         counters = self.counters.enter_round()
@@ -315,6 +315,13 @@ class RunMachine:
 
     def _end(self, terminal: Terminal) -> tuple[RunMachine, RunCommand]:
         return attrs.evolve(self, state=RunState.ENDED, then=None), End(terminal)
+
+
+def round_limit(value: object) -> int | None:
+    """Return *value* as a limit of rounds; `None`, no limit, for what is none (RUN-06)."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    return None
 
 
 _INTERRUPTED: Final[Mapping[CancelWord, tuple[RunOutcome, str, str, str]]] = {

@@ -222,7 +222,7 @@ async def test_cancel_of_an_idle_session_does_nothing_to_the_next_prompt(tmp_pat
 
 
 async def test_leaving_the_engine_settles_the_run_as_shutdown(tmp_path):
-    async with trio.open_nursery() as outside:
+    async with trio.open_nursery() as outside:  # noqa: SIM117 - leaves first
         async with open_stage(tmp_path, replies([Say("a"), Hang()])) as stage:
             held = Held(stage)
             outside.start_soon(held.prompt)

@@ -152,8 +152,9 @@ async def test_nothing_is_sent_again_after_output_and_the_text_is_kept(tmp_path)
         assert turn.message.metadata.error_code == "premature_eof"
 
 
+@pytest.mark.contract("RUN-06")
 @pytest.mark.parametrize(
-    ("limit", "requests"), [(1, 1), (2, 2), (0, 4), (-1, 4), (None, 4)]
+    ("limit", "requests"), [(1, 1), (2, 2), (0, 4), (-1, 4), ("x", 4), (None, 4)]
 )
 async def test_the_round_limit_runs_the_tools_and_then_ends(tmp_path, limit, requests):
     calls = [[Call("probe", {"n": n}), Halt("tool_use")] for n in range(3)]

@@ -313,7 +313,7 @@ async def test_a_question_that_comes_after_the_effect_is_never_shown(tmp_path):
 
 async def test_a_pending_question_survives_the_engine(tmp_path):
     probe = Probe(permission="?")
-    async with trio.open_nursery() as outside:
+    async with trio.open_nursery() as outside:  # noqa: SIM117 - leaves first
         async with open_stage(tmp_path, replies(ASK), probe) as stage:
             turn, session_id = Turn(stage), stage.session.id
 

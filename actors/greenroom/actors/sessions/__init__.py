@@ -21,5 +21,5 @@ from ._registry import (
     Sessions as Sessions,
     SessionWorld as SessionWorld,
 )
-from ._session import Session as Session
+from ._session import Session as Session, changed_settings as changed_settings
 from ._turns import unresolved as unresolved

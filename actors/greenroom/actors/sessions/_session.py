@@ -62,6 +62,7 @@ from greenroom.protocol import (
     SessionState,
     SourceType,
     StorageError,
+    round_limit,
     safe_text,
 )
 from greenroom.storage import Posted, message_fact, retraction_fact, settings_fact
@@ -571,6 +572,7 @@ def changed_settings(
                 "unknown_setting", f"no such setting: {', '.join(sorted(unknown))}"
             )
         made = SessionSettings(**(current | changes))
+        made = msgspec.structs.replace(made, max_rounds=round_limit(made.max_rounds))
         encoded = msgspec.json.encode(made)
         return msgspec.json.decode(encoded, type=SessionSettings)
     except (msgspec.ValidationError, TypeError) as exc:
