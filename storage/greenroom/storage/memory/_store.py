@@ -216,15 +216,14 @@ class MemoryStore:
 
     def owed_by_dead(self) -> list[SessionId]:
         """See `Reader.owed_by_dead`."""
-        return sorted(
-            scope
-            for scope, hot in self._tables.hot.items()
-            if (
-                self._tables.owes(scope)
-                if hot.owner is None
-                else self._tables.is_gone(hot.owner)
-            )
-        )
+        found = self._tables.hot.items()
+        return sorted(scope for scope, hot in found if self._is_orphan(scope, hot))
+
+    def _is_orphan(self, scope: SessionId, hot: Hot) -> bool:
+        tables = self._tables
+        if hot.owner is not None:
+            return tables.is_gone(hot.owner)
+        return tables.owes(scope) or bool(tables.replica(scope).open_runs)
 
     def open_runs(self, scope: SessionId) -> list[OpenRun]:
         """See `Reader.open_runs`."""
