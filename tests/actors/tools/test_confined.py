@@ -197,6 +197,23 @@ async def test_a_link_swapped_in_after_judging_is_not_followed(
         assert "link" in result.text or "directory" in result.text
 
 
+@pytest.mark.parametrize("name", ["read", "grep", "write"])
+async def test_a_pipe_swapped_in_after_judging_is_not_waited_for(context, name):
+    path = context.workspace / "secret"
+    path.write_text("x")
+
+    def swap_in() -> None:
+        path.unlink()
+        os.mkfifo(path)
+
+    operation = FakeOperation(context, on_dispatch=swap_in)
+    with trio.fail_after(5):
+        arguments = {"path": "secret", **PATH_TOOLS[name]}
+        result = await builtin(name).run(arguments, operation)
+    assert result.is_error or "left out" in result.text
+    assert path.is_fifo()
+
+
 @settings(max_examples=150)
 @given(
     st.lists(

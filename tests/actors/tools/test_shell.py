@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 import tracemalloc
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
@@ -25,6 +27,9 @@ from kit.operations import (
 from greenroom.actors.tools import Needs, ToolContext, ToolRefused, ToolResult
 from greenroom.actors.tools.builtin._script import Ended
 from greenroom.actors.tools.builtin._shell import child_environment, describe
+
+PROMPTLY = 10.0
+"""Far from the 30 s that everything here would take; a busy machine may be slow."""
 
 linux = pytest.mark.skipif(
     sys.platform != "linux", reason="only there is every descendant found"
@@ -190,7 +195,7 @@ time.sleep(30)'; echo ok"""
 async def test_what_is_left_in_the_background_is_ended_at_once(context, command):
     before = time.monotonic()
     result = await shell(context, command)
-    assert time.monotonic() - before < 1.5
+    assert time.monotonic() - before < PROMPTLY
     assert result.text == "ok"
     assert not result.is_error
 
@@ -207,7 +212,7 @@ async def test_a_full_error_pipe_and_a_process_that_left_block_nothing(context):
     command = "head -c 1048576 /dev/zero | tr '\\0' e >&2; setsid sleep 30 & echo out"
     before = time.monotonic()
     result = await shell(context, command)
-    assert time.monotonic() - before < 2
+    assert time.monotonic() - before < PROMPTLY
     assert result.kept is not None
     kept = result.kept.read_text()
     assert kept.startswith("eeee")
@@ -223,21 +228,19 @@ async def test_a_command_that_kills_by_pattern_does_not_hit_its_own_runner(conte
 @linux
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command",
+    ("command", "outcome"),
     [
-        "setsid sleep 30 & kill -9 $PPID; sleep 30",
-        "sleep 30 & kill -STOP $PPID; sleep 30",
-        "setsid sleep 30 & kill -TERM $PPID; kill -INT $PPID; exit 3",
+        ("setsid sleep 30 & kill -9 $PPID; sleep 30", "[the command killed its own"),
+        ("sleep 30 & kill -STOP $PPID; sleep 30", "[timed out after 1 s"),
+        ("setsid sleep 30 & kill $PPID; kill -INT $PPID; exit 3", "[exit code 3]"),
     ],
 )
-async def test_a_command_that_turns_on_its_runner_leaves_nothing(context, command):
-    with trio.fail_after(6):
+async def test_a_command_that_turns_on_its_runner_leaves_nothing(
+    context, command, outcome
+):
+    with trio.fail_after(PROMPTLY):
         result = await shell(context, command, timeout=1)
-    assert result.is_error
-    assert any(
-        words in result.text
-        for words in ("killed its own runner", "timed out", "exit code 3")
-    )
+    assert result.text.startswith(outcome)
     assert list(processes_of(*MADE)) == []
 
 
@@ -246,7 +249,7 @@ async def test_a_timeout_is_its_own_outcome_and_keeps_the_output(context):
     command = "trap 'echo asked; exit 0' TERM; echo begun; sleep 30 & wait"
     before = time.monotonic()
     result = await shell(context, command, timeout=1)
-    assert 1 <= time.monotonic() - before < 2.5
+    assert 1 <= time.monotonic() - before < PROMPTLY
     assert result.is_error
     assert result.text == (
         "begun\nasked\n[timed out after 1 s; all that it started was ended]"
@@ -257,7 +260,7 @@ async def test_a_timeout_is_its_own_outcome_and_keeps_the_output(context):
 async def test_what_does_not_listen_is_killed(context):
     before = time.monotonic()
     await shell(context, "trap '' TERM INT HUP; while :; do sleep 1; done", timeout=1)
-    assert time.monotonic() - before < 3
+    assert time.monotonic() - before < PROMPTLY
 
 
 @linux
@@ -316,21 +319,19 @@ class Loud(FakeOperation):
 async def main():
     operation = Loud(make_context(Path(sys.argv[1])))
     print(operation.id.hash, flush=True)
-    command = "trap '' TERM; setsid sleep 30 & (sleep 30 &) ; echo ready; sleep 30"
-    await builtin("shell").run({"command": command}, operation)
+    await builtin("shell").run({"command": sys.argv[2]}, operation)
 
 trio.run(main)
 """
 
 
-@linux
-@pytest.mark.slow
-async def test_when_the_engine_is_killed_its_commands_die(tmp_path):
-    tests = str(Path(__file__).parents[2])
+@asynccontextmanager
+async def engine_with(command, folder):
+    """Start an engine of its own that runs *command*; yield it, and its marker."""
     engine = await trio.lowlevel.open_process(
-        [sys.executable, "-c", ENGINE, tmp_path],
+        [sys.executable, "-c", ENGINE, folder, command],
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": tests},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
     assert engine.stdout is not None
     said = b""
@@ -339,17 +340,43 @@ async def test_when_the_engine_is_killed_its_commands_die(tmp_path):
             said += await engine.stdout.receive_some()
         marker = said.split()[0].decode()
         MADE.add(marker)
-        watched = [os.pidfd_open(pid) for pid in processes_of(marker)]
-        # The keeper, the shell and what was in the background by then.
-        assert len(watched) >= 4
+        yield engine, marker
     finally:
         engine.kill()
         await engine.wait()
         await engine.stdout.aclose()
-    with trio.fail_after(4):
-        for descriptor in watched:
+
+
+async def until_ended(descriptors):
+    with trio.fail_after(PROMPTLY):
+        for descriptor in descriptors:
             await trio.lowlevel.wait_readable(descriptor)
             os.close(descriptor)
+
+
+@linux
+@pytest.mark.slow
+async def test_when_the_engine_is_killed_its_commands_die(tmp_path):
+    command = "trap '' TERM; setsid sleep 30 & (sleep 30 &) ; echo ready; sleep 30"
+    async with engine_with(command, tmp_path) as (engine, marker):
+        watched = [os.pidfd_open(pid) for pid in processes_of(marker)]
+        # The keeper, the shell and what was in the background by then.
+        assert len(watched) >= 4
+        engine.kill()
+        await until_ended(watched)
+
+
+@linux
+@pytest.mark.slow
+async def test_when_the_keeper_dies_with_the_engine_the_shell_does_too(tmp_path):
+    async with engine_with("echo ready; exec sleep 30", tmp_path) as (engine, marker):
+        keeper, leader = sorted(processes_of(marker))
+        watched = os.pidfd_open(leader)
+        # Stopped, it can't end anything before it is killed.
+        os.kill(keeper, signal.SIGSTOP)
+        engine.kill()
+        os.kill(keeper, signal.SIGKILL)
+        await until_ended([watched])
 
 
 #### Output

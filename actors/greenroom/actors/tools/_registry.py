@@ -80,8 +80,7 @@ class Contribution:
     def undo(self) -> None:
         """Remove these tools, and nothing else. Doing it again does nothing."""
         for tool in self._tools:
-            if self._layer.get(tool.definition.name) is tool:
-                del self._layer[tool.definition.name]
+            del self._layer[tool.definition.name]
         self._tools = ()
 
     def __enter__(self) -> Contribution:
