@@ -99,8 +99,9 @@ from greenroom.storage import (
     recover,
 )
 
-MEMBER_TTL: Final = 30.0
-"""Seconds a beat is good for. On one machine a lock tells at once who is dead."""
+MEMBER_TTL: Final = 365 * 86_400.0
+"""Seconds an engine may live without a beat. On one machine a lock file tells at once
+who is dead, so an idle engine writes nothing to say that it lives."""
 
 IDLE_SECONDS: Final = 300.0
 """After so long without work a session is unloaded."""

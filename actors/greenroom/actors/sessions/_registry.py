@@ -24,12 +24,14 @@ from greenroom.protocol import (
     RunId,
     SessionId,
     SessionSettings,
+    StorageError,
 )
 from greenroom.storage import (
     FencedError,
     Grant,
     Held,
     Member,
+    MemberLost,
     Owner,
     Piece,
     Reader,
@@ -231,12 +233,19 @@ class Sessions:
 
     async def _acquire(self, session_id: SessionId) -> Grant:
         member, now = self.world.member, self.world.clock.now()
-        got: Grant | Held = await self.world.writer.submit(
+        got: Grant | Held | MemberLost = await self.world.writer.submit(
             Piece(lambda store: store.acquire(member, session_id, now=now))
         )
-        if isinstance(got, Held):
-            raise SessionHeldError(session_id, got.owner)
-        return got
+        match got:
+            case Held(owner=owner):
+                raise SessionHeldError(session_id, owner)
+            case MemberLost():
+                raise StorageError(
+                    "this engine was declared dead and may own nothing any more",
+                    hint="close it and open a new one; nothing that was told is lost",
+                )
+            case Grant():
+                return got
 
     async def _recover(self, grant: Grant) -> int:
         # What a crash left of this very session; most of the time nothing.

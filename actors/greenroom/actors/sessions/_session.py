@@ -62,6 +62,7 @@ from greenroom.protocol import (
     SessionState,
     SourceType,
     StorageError,
+    canonical_json,
     round_limit,
     safe_text,
 )
@@ -231,7 +232,7 @@ class Session:
         try:
             check_parts(request.parts)
             self._check_prompt(request)
-            body = msgspec.json.encode(PromptCommand(request.parts)).decode()
+            body = canonical_json(PromptCommand(request.parts))
             posted = await self.ports.record.post(request.command_id, body)
         except Exception as exc:
             reply.set_error(exc)
