@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import httpx2
 import msgspec
 import pytest
 import trio
@@ -183,16 +184,21 @@ async def test_a_break_after_a_finish_reason_does_no_harm(end: Step) -> None:
     assert got == GOOD
 
 
-async def test_one_connection_serves_one_request_after_the_other() -> None:
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_reply_is_read_to_its_end_so_that_its_connection_could_be_kept(
+    kept: bool,
+) -> None:
+    # A transport of our own keeps connections; without TLS the usual one doesn't.
+    transport = httpx2.AsyncHTTPTransport() if kept else None
     script = [chunked_head(), chunk(TEXT + FINISH + DONE), LAST_CHUNK]
     async with (
         serve_raw(script, script, script) as server,
-        ChatCompletionsProvider(server.base_url) as provider,
+        ChatCompletionsProvider(server.base_url, transport=transport) as provider,
     ):
         for _ in range(3):
             assert await events_of(provider) == GOOD
 
-    assert server.connections == 1
+    assert server.connections == (1 if kept else 3)
 
 
 #### Faults

@@ -1,9 +1,9 @@
 """Any server that speaks Chat Completions, over HTTP.
 
-One client for the life of the provider, so connections are used again. It retries
-nothing (TRY-01), follows no redirect, keeps no cookie, and reads neither proxies nor
-credentials from the environment unless asked to. The key goes into one header and
-into nothing else: what the server echoes of it is taken out.
+One client for the life of the provider. It retries nothing (TRY-01), follows no
+redirect, keeps no cookie, and reads neither proxies nor certificates from the
+environment unless asked to. The key goes into one header and into nothing else: what
+the server echoes of it is taken out.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ MIN_SECRET_CHARS: Final = 6
 
 REDACTED: Final = "[redacted]"
 
+MAX_KEPT_CONNECTIONS: Final = 8
+
 _NO_TIMEOUT: Final = httpx2.Timeout(None)
-_LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=8)
 
 
 @final
@@ -86,7 +87,7 @@ class ChatCompletionsProvider:
             # Without TLS no certificates need to be loaded, which takes a while.
             verify=self._url.scheme == "https",
             timeout=_NO_TIMEOUT,
-            limits=_LIMITS,
+            limits=_limits(self._url),
             follow_redirects=False,
             trust_env=trust_env,
             transport=transport,
@@ -167,6 +168,15 @@ class ChatCompletionsProvider:
 def _default_id(profile: Profile, url: httpx2.URL) -> str:
     port = "" if url.port is None else f":{url.port}"
     return f"{profile.name}@{url.host}{port}"
+
+
+def _limits(url: httpx2.URL) -> httpx2.Limits:
+    # A kept connection may be closed by the server just when it is used again, and
+    # then a good request fails. That is worth it where it saves a TLS handshake. On
+    # the way to a local server it saves nothing, and llama.cpp closes each connection
+    # that streamed, although it promises to keep it.
+    kept = MAX_KEPT_CONNECTIONS if url.scheme == "https" else 0
+    return httpx2.Limits(max_connections=None, max_keepalive_connections=kept)
 
 
 def _headers(key: str | None) -> dict[str, str]:
