@@ -139,6 +139,16 @@ def each(db: apsw.Connection, sql: str, *values: Value) -> Generator[Row]:
 
 
 @contextmanager
+def impatient(db: apsw.Connection) -> Generator[None]:
+    """Do what can be done without waiting for another process or reader."""
+    db.set_busy_timeout(0)
+    try:
+        yield
+    finally:
+        busy_timeout(db)
+
+
+@contextmanager
 def reading(db: apsw.Connection) -> Generator[None]:
     """Make what is read within one snapshot."""
     with mapped_errors(), db:

@@ -128,18 +128,32 @@ class Writes:
                 "persistence_failed",
                 "a strict fact is a piece of its own: one commit and nothing else",
             )
-        if not strict:
-            with self._connection:
-                yield
-            return
+        group.commits += int(strict)
         # A strict commit is the piece: its savepoint is there already, and is
         # rolled back even if the piece swallows the error.
-        group.commits += 1
+        with self._whole_piece(group) if strict else self._savepoint():
+            yield
+
+    @contextmanager
+    def _whole_piece(self, group: Group) -> Generator[None]:
         try:
             yield
         except BaseException:
             group.commits += 1
             raise
+
+    @contextmanager
+    def _savepoint(self) -> Generator[None]:
+        run(self._connection, "SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            # After some faults SQLite has given the transaction up already.
+            if self._connection.in_transaction:
+                run(self._connection, "ROLLBACK TO part")
+                run(self._connection, "RELEASE part")
+            raise
+        run(self._connection, "RELEASE part")
 
     @contextmanager
     def _transaction(self, *, strict: bool) -> Generator[Group]:

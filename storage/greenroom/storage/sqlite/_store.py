@@ -52,7 +52,7 @@ from .._store import (
     Settled,
 )
 from . import _append, _members, _reads
-from ._connection import mapped_errors, one, reading, rows, run
+from ._connection import impatient, mapped_errors, one, reading, rows, run
 from ._folder import FolderLock, Proofs
 from ._groups import Writes, persistence_failed
 from ._search import index_batch
@@ -345,7 +345,7 @@ class SqliteStore:
 
     def checkpoint(self) -> None:
         """See `Store.checkpoint`."""
-        with mapped_errors():
+        with mapped_errors(), impatient(self.connection):
             one(self.connection, "PRAGMA wal_checkpoint(TRUNCATE)")
 
     def log_bytes(self) -> int:
