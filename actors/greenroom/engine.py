@@ -150,7 +150,7 @@ class SessionHandle:
 
         The message is durable before anything is done about it. A *command_id* makes
         sending it again safe: the same id with the same content is one turn.
-        Cancelling this call stops the turn.
+        Cancelling this call stops the turn; a question that waits stays open.
 
         Raises:
             TurnRefusedError: not taken, nothing was written.

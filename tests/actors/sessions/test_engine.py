@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import sqlite3
-
 import pytest
 import trio
 from kit.rehearsal import Probe, open_stage, replies
@@ -199,10 +197,11 @@ async def test_settings_change_for_the_next_run_and_are_kept(tmp_path):
             assert stage.provider.requests[-1].model == "other"
             assert len(await stage.session.interactions()) == 1
             await stage.session.cancel()
-    with_settings = sqlite3.connect(next(stage.state.glob("*.db")))
-    (text,) = with_settings.execute("SELECT settings FROM session_info").fetchone()
-    with_settings.close()
-    assert '"permissionMode":"default"' not in text.replace(" ", "") or "other" in text
+    again = open_stage(tmp_path, [], session_id=stage.session.id)
+    async with again as stage:
+        settings = stage.session.settings
+        assert settings is not None
+        assert (settings.model, settings.permission_mode) == ("other", "default")
 
 
 async def test_two_prompts_at_once_are_two_turns_one_after_the_other(tmp_path):

@@ -90,6 +90,9 @@ FLUSH_SECONDS: Final = 0.6
 MAX_WAITING_PROMPTS: Final = 64
 """Commands that may wait behind a turn."""
 
+KEEPS_QUESTION: Final = (CancelCause.PARENT, CancelCause.SHUTDOWN)
+"""Causes that end a run but not a question: somebody else may answer it later."""
+
 STOPPED_WHILE_PAUSED: Final = "not executed: the turn was stopped before an answer came"
 
 
@@ -362,7 +365,7 @@ class Session:
         turn.message = active.result.message
         if turn.message.status != "pending":
             self._end_turn()
-        elif turn.cancelled is not None:
+        elif turn.cancelled not in (None, *KEEPS_QUESTION):
             await self._cancel_paused(turn.cancelled)
         else:
             await self._after_run(ctx)
@@ -486,7 +489,7 @@ class Session:
             await self._withdraw(wanted)
         elif turn is not None and turn.ref is not None:
             await self._cancel_run(message.cause)
-        elif turn is not None:
+        elif turn is not None and message.cause not in KEEPS_QUESTION:
             await self._cancel_paused(message.cause)
 
     async def _withdraw(self, command_id: str) -> None:

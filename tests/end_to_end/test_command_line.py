@@ -1,0 +1,324 @@
+"""The command as a user has it: a process, a terminal, a state folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+GREENROOM = [sys.executable, "-P", "-m", "greenroom"]
+PATIENCE = 30.0
+
+
+def environment(**more):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("GREENROOM_")}
+    kept.pop("OPENAI_API_KEY", None)
+    return kept | {"TERM": "dumb", "XDG_CONFIG_HOME": "/nonexistent"} | more
+
+
+def greenroom(*arguments, cwd, **more):
+    return subprocess.run(
+        [*GREENROOM, *arguments],
+        cwd=cwd,
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=PATIENCE,
+    )
+
+
+@pytest.fixture
+def work(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("one\ntwo\n")
+    return folder
+
+
+def state_of(work: Path) -> str:
+    return str(work.parent / "state")
+
+
+def run(work, *arguments, **more):
+    return greenroom("run", "--state", state_of(work), *arguments, cwd=work, **more)
+
+
+def test_a_run_without_a_model_says_that_it_is_a_rehearsal(work):
+    done = run(work, "hello")
+    assert done.returncode == 0, done.stderr
+    assert "rehearsal" in done.stdout
+    assert "The list has 1 lines" in done.stdout
+
+
+def test_json_is_a_line_for_each_event_and_nothing_else(work):
+    done = run(work, "hello", "--json")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert lines[0]["type"] == "session"
+    assert lines[-1]["type"] == "turn"
+    assert lines[-1]["outcome"] == "completed"
+    assert {"stream/updated", "session/messages_changed", "stream/completed"} <= {
+        line["type"] for line in lines
+    }
+    assert "rehearsal" in done.stderr
+
+
+def test_a_session_goes_on_and_is_listed_and_told(work):
+    first = run(work, "hello", "--json")
+    session = json.loads(first.stdout.splitlines()[0])["sessionId"]
+    second = run(work, "and again", "--session", session, "--json")
+    assert second.returncode == 0, second.stderr
+    assert json.loads(second.stdout.splitlines()[0])["sessionId"] == session
+
+    listed = greenroom("sessions", "--json", "--state", state_of(work), cwd=work)
+    (row,) = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert (row["id"], row["messages"], row["title"]) == (session, 4, "hello")
+
+    told = greenroom("inspect", session, "--state", state_of(work), cwd=work)
+    assert told.stdout.count("run started") == 2
+    run_id = re.findall(r"^run (\S+)", told.stdout, re.MULTILINE)[0]
+    of_run = greenroom("inspect", run_id, "--state", state_of(work), cwd=work)
+    assert of_run.stdout.count("run started") == 1
+    as_json = greenroom(
+        "inspect", run_id, "--json", "--state", state_of(work), cwd=work
+    )
+    assert all(
+        json.loads(line)["runId"] == run_id for line in as_json.stdout.splitlines()
+    )
+
+
+def test_the_prompt_can_come_from_standard_input(work):
+    done = subprocess.run(
+        [*GREENROOM, "run", "-", "--state", state_of(work)],
+        cwd=work,
+        env=environment(),
+        input="hello from a pipe\n",
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    listed = greenroom("sessions", "--state", state_of(work), cwd=work)
+    assert "hello from a pipe" in listed.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["run", "x", "--session", "nobody"], 2, "no session"),
+        (["run", " "], 2, "empty"),
+        (["run", "x", "--cwd", "/nonexistent"], 2, "folder"),
+        (["run", "x", "--base-url", "http://127.0.0.1:1"], 2, "no model"),
+        (["run", "x", "--base-url", "nonsense", "--model", "m"], 2, "base_url"),
+        (["inspect", "nobody"], 5, "no state"),
+        (["nothing"], 2, "invalid choice"),
+        ([], 2, "required"),
+    ],
+)
+def test_wrong_use_says_what_and_exits_with_its_number(work, arguments, status, says):
+    extra = ["--state", state_of(work)] if arguments[1:] else []
+    done = greenroom(*arguments, *extra, cwd=work)
+    assert done.returncode == status
+    assert says in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+
+
+def test_nothing_listens_is_an_error_of_the_run(work):
+    done = run(work, "x", "--base-url", "http://127.0.0.1:1/v1", "--model", "m")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "failed" in done.stdout
+
+
+def test_sessions_of_a_new_folder_are_none(work):
+    done = greenroom("sessions", "--state", state_of(work), cwd=work)
+    assert (done.returncode, done.stdout) == (0, "no sessions yet\n")
+    assert not Path(state_of(work)).exists()
+
+
+def test_a_damaged_state_is_said_and_nothing_is_started(work):
+    run(work, "hello")
+    database = next(Path(state_of(work)).glob("*.db"))
+    database.write_bytes(b"SQLite format 3\x00" + b"\xff" * 8_000)
+    done = run(work, "hello")
+    assert done.returncode == 5
+    assert "Traceback" not in done.stderr
+
+
+#### On a terminal
+
+SCRIPTED = """
+import sys, trio
+from greenroom.actors.providers import Call, Halt, RehearsalProvider, Say
+import greenroom.cli._run as run
+from greenroom.cli import main
+
+SCRIPT = {script}
+run.rehearsal = lambda: RehearsalProvider(SCRIPT)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+class Screen:
+    """A process on a pseudo-terminal."""
+
+    def __init__(self, work, script, *arguments):
+        program = SCRIPTED.format(script=script)
+        command = [sys.executable, "-P", "-c", program, "run", *arguments]
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(work)
+            command += ["--state", state_of(work)]
+            os.execve(sys.executable, command, environment())
+        self.text = ""
+
+    def until(self, wanted):
+        deadline = time.monotonic() + PATIENCE
+        while wanted not in self.text:
+            assert time.monotonic() < deadline, self.text
+            self.read(0.2)
+
+    def read(self, seconds):
+        if select.select([self.fd], [], [], seconds)[0]:
+            try:
+                self.text += os.read(self.fd, 65_536).decode(errors="replace")
+            except OSError:
+                return False
+        return True
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def status(self):
+        deadline = time.monotonic() + PATIENCE
+        while self.read(0.1):
+            assert time.monotonic() < deadline, self.text
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(status)
+
+
+WRITE = (
+    '[[Call("write", {"path": "new.txt", "content": "hi"}), Halt("tool_use")],'
+    ' [Say("done"), Halt()]]'
+)
+SLEEP = (
+    '[[Say("I wait."), Call("shell", {"command": "echo $$ > pid; sleep 50"}),'
+    ' Halt("tool_use")]]'
+)
+
+
+@pytest.mark.parametrize(("typed", "written"), [("y\n", True), ("not here\n", False)])
+def test_a_permission_is_asked_on_the_terminal(work, typed, written):
+    screen = Screen(work, WRITE, "write it")
+    screen.until("allow this?")
+    assert not (work / "new.txt").exists()
+    screen.type(typed)
+    assert screen.status() == 0
+    assert (work / "new.txt").exists() == written
+
+
+def test_yes_grants_without_asking(work):
+    screen = Screen(work, WRITE, "write it", "--yes")
+    assert screen.status() == 0
+    assert "allow this?" not in screen.text
+    assert (work / "new.txt").read_text() == "hi"
+
+
+def test_ctrl_c_stops_the_turn_and_its_processes(work):
+    screen = Screen(work, SLEEP, "wait", "--yes")
+    screen.until("> shell")
+    wait_for(work / "pid")
+    screen.type("\x03")
+    assert screen.status() == 130
+    assert "stopped" in screen.text
+    assert not alive(int((work / "pid").read_text()))
+
+
+def test_a_request_to_terminate_leaves_and_ends_what_runs(work):
+    screen = Screen(work, SLEEP, "wait", "--yes")
+    screen.until("> shell")
+    wait_for(work / "pid")
+    os.kill(screen.pid, signal.SIGTERM)
+    assert screen.status() == 130
+    assert not alive(int((work / "pid").read_text()))
+
+
+def test_without_a_terminal_an_open_question_is_an_error_and_stays_open(work):
+    program = SCRIPTED.format(script=WRITE)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, "run", "x", "--state", state_of(work)],
+        cwd=work,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 4
+    assert "--yes" in done.stderr
+    listed = greenroom("sessions", "--state", state_of(work), cwd=work)
+    assert "waits for an answer" in listed.stdout
+    session = listed.stdout.split()[0]
+    # Asked again when somebody is there; the next prompt comes after it.
+    screen = Screen(work, '[[Say("done"), Halt()]] * 2', "next", "--session", session)
+    screen.until("allow this?")
+    screen.type("y\n")
+    assert screen.status() == 0
+    assert (work / "new.txt").exists()
+
+
+def test_a_session_that_another_process_has_is_refused_with_its_name(work):
+    screen = Screen(work, SLEEP, "wait", "--yes")
+    screen.until("> shell")
+    wait_for(work / "pid")
+    listed = greenroom("sessions", "--json", "--state", state_of(work), cwd=work)
+    session = json.loads(listed.stdout)["id"]
+    refused = run(work, "me too", "--session", session)
+    assert refused.returncode == 3
+    assert f"process {screen.pid}" in refused.stderr
+    beside = run(work, "a session of my own")
+    assert beside.returncode == 0, beside.stderr
+    screen.type("\x03")
+    assert screen.status() == 130
+
+
+def wait_for(path):
+    deadline = time.monotonic() + PATIENCE
+    while not (path.exists() and path.read_text().strip()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A zombie has ended; only its parent has not looked yet.
+    stat = Path(f"/proc/{pid}/stat")
+    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+def test_the_demo_plays_to_its_end(tmp_path):
+    done = greenroom("demo", "--state", str(tmp_path / "unused"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for said in (
+        "The model below is a script",
+        "granted",
+        "stopped in",
+        "kill -9",
+        "not known whether",
+        "committed dispatch of shell",
+    ):
+        assert said in done.stdout
+    assert not (tmp_path / "unused").exists()
