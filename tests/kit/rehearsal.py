@@ -1,7 +1,7 @@
 """An engine on a real store with a scripted provider, all on one clock.
 
 Storage runs on the loop, so a mock clock owns every wait and tests need no sleep.
-`Probe` tools record what happened in which order and can be held at a gate.
+A `Probe` is a `RecordingTool`; it records calls and can be held at a gate.
 """
 
 from __future__ import annotations
@@ -14,58 +14,15 @@ from typing import Any
 import attrs
 import trio
 
-from greenroom.actors.kernel import FixedClock, SeededIds
-from greenroom.actors.providers import RehearsalProvider, Script
-from greenroom.actors.tools import Needs, Operation, Question, ToolResult
-from greenroom.engine import Engine, SessionHandle, open_engine
-from greenroom.protocol import (
-    SessionId,
-    TapeEntry,
-    ToolCallBlock,
-    ToolDefinition,
-    journal_record,
-)
+from greenroom.engine import Engine, SessionHandle
+from greenroom.protocol import SessionId, TapeEntry, ToolCallBlock, journal_record
 from greenroom.storage import open_reader
-
-
-@attrs.define(eq=False)
-class Probe:
-    """A tool that does what the test says, and tells what was done."""
-
-    name: str = "probe"
-    permission: str | None = None
-    read_only: bool = False
-    parallel_safe: bool = False
-    body: Callable[[dict[str, Any], Operation], Any] | None = None
-    refuse: Exception | None = None
-    question: Question | None = None
-    log: list[str] = attrs.field(factory=list)
-    gate: trio.Event | None = None
-    """Waited for between dispatch and result."""
-    reached: trio.Event = attrs.field(factory=trio.Event)
-    operations: list[Operation] = attrs.field(factory=list)
-
-    @property
-    def definition(self) -> ToolDefinition:
-        return ToolDefinition(self.name, "a probe", {"type": "object"})
-
-    async def precheck(self, arguments: dict[str, Any], context: Any) -> Any:
-        if self.refuse is not None:
-            raise self.refuse
-        if self.question is not None:
-            return self.question
-        return Needs(permission=self.permission, title=self.name, kind="other")
-
-    async def run(self, arguments: dict[str, Any], operation: Operation) -> ToolResult:
-        self.operations.append(operation)
-        if self.body is not None:
-            return await self.body(arguments, operation)
-        await operation.dispatch()
-        self.log.append(f"{self.name}({arguments.get('n', '')})")
-        self.reached.set()
-        if self.gate is not None:
-            await self.gate.wait()
-        return ToolResult(f"result of {self.name} {arguments.get('n', '')}".strip())
+from greenroom.testing import (
+    RecordingTool as Probe,
+    RehearsalProvider,
+    Script,
+    open_test_engine,
+)
 
 
 @attrs.define(eq=False)
@@ -105,6 +62,9 @@ def journal_of(tape: Iterable[TapeEntry]) -> list[Any]:
     return [journal_record(entry.fact) for entry in tape if entry.fact.is_execution]
 
 
+__all__ = ["Probe"]
+
+
 def calls_of(message: Any) -> list[ToolCallBlock]:
     return [block for block in message.blocks if isinstance(block, ToolCallBlock)]
 
@@ -121,24 +81,16 @@ async def open_stage(
 ) -> AsyncIterator[Stage]:
     """Open an engine in *tmp_path* with one session, or an old one by its id."""
     provider = RehearsalProvider(script, replayable=replayable)
-    state, workspace = tmp_path / "state", tmp_path / "workspace"
+    workspace = tmp_path / "workspace"
     workspace.mkdir(exist_ok=True)
-    async with open_engine(
-        state=state,
-        provider=provider,
-        tools=tools,
-        builtin=builtin,
-        clock=FixedClock(1_767_225_600.0),
-        ids=SeededIds(len(session_id or "")),
-        threads=False,
-        gc_thresholds=False,
-        idle_seconds=None,
+    async with open_test_engine(
+        tmp_path, provider, *tools, builtin=builtin, seed=len(session_id or "")
     ) as engine:
         if session_id is None:
             session = await engine.create_session(workspace=workspace, **settings)
         else:
             session = await engine.open_session(session_id)
-        yield Stage(engine, session, provider, state)
+        yield Stage(engine, session, provider, engine.state)
 
 
 def replies(*rounds: Sequence[Any]) -> list[list[Any]]:

@@ -85,7 +85,7 @@ async def test_cancel_of_a_paused_turn_settles_the_open_question(tmp_path):
         result = await cancel_when_blocked(stage)
         assert result.stop_reason == "user_stop"
         assert await stage.session.interactions() == ()
-        assert probe.log == []
+        assert probe.calls == []
         # The paused run had its terminal; the cancel adds none.
         (only,) = terminals(stage)
         assert (only.outcome, only.stop_reason) == ("paused", "interaction")
@@ -174,7 +174,7 @@ async def test_calls_that_had_not_begun_say_so_and_never_dispatch(tmp_path):
         first, second = calls_of(result.message)
         assert "not known" in (first.response or "")
         assert "not executed" in (second.response or "")
-        assert probe.log == ["probe(1)"]
+        assert probe.calls == [{"n": 1}]
 
 
 async def test_a_tool_that_swallows_the_cancel_is_left_behind_in_time(

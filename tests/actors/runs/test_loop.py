@@ -121,7 +121,7 @@ async def test_two_calls_with_one_id_in_a_batch_are_two_operations(tmp_path):
     script = replies([*twice, Halt("tool_use")], DONE)
     async with open_stage(tmp_path, script, probe) as stage:
         turn = await stage.session.prompt("go")
-        assert probe.log == ["probe(1)", "probe(2)"]
+        assert probe.calls == [{"n": 1}, {"n": 2}]
         assert [c.response for c in calls_of(turn.message)] == [
             "result of probe 1",
             "result of probe 2",
@@ -166,7 +166,7 @@ async def test_the_round_limit_runs_the_tools_and_then_ends(tmp_path, limit, req
         if limit in (1, 2):
             assert turn.stop_reason == "max_turns"
             assert str(limit) in (turn.error or "")
-            assert len(probe.log) == limit
+            assert len(probe.calls) == limit
         else:
             assert turn.outcome == "completed"
 
@@ -253,7 +253,7 @@ async def test_tools_run_only_for_a_tool_stop_with_a_whole_call(tmp_path, stop, 
     async with open_stage(tmp_path, script, probe, replayable=False) as stage:
         turn = await stage.session.prompt("go")
         ran = stop == "tool_use" and calls == "whole"
-        assert bool(probe.log) == ran
+        assert bool(probe.calls) == ran
         assert all(call.response is not None for call in calls_of(turn.message))
 
 

@@ -188,7 +188,7 @@ async def test_settings_change_for_the_next_run_and_are_kept(tmp_path):
             probe.permission = "ask me"
             gate.set()
         # The run that went on kept its snapshot, for the second call too.
-        assert len(probe.log) == 2
+        assert len(probe.calls) == 2
         assert {request.model for request in stage.provider.requests} == {"default"}
 
         async with trio.open_nursery() as nursery:

@@ -64,7 +64,7 @@ async def test_a_paused_turn_stores_its_question_and_returns_when_it_ends(tmp_pa
             await stage.session.answer(asked.id, Grant())
         assert turn.result is not None
         assert turn.result.text == "done"
-        assert probe.log == ["probe(1)"]
+        assert probe.calls == [{"n": 1}]
 
 
 @pytest.mark.contract("INT-02")
@@ -77,8 +77,8 @@ async def test_a_batch_goes_on_after_a_question_and_pauses_with_all_in_order(tmp
         async with trio.open_nursery() as nursery:
             nursery.start_soon(turn.run)
             first, second = await turn.asked()
-            assert plain.log == ["plain()"]
-            assert asking.log == []
+            assert plain.calls == [{}]
+            assert asking.calls == []
             calls = calls_of((await stage.session.messages())[1])
             assert [first.tool_block_id, second.tool_block_id] == [
                 calls[0].id,
@@ -123,14 +123,14 @@ async def test_only_the_first_question_can_be_answered_and_only_once(tmp_path):
 @pytest.mark.contract("INT-04")
 @pytest.mark.parametrize("answer", ["grant", "deny", "asks again"])
 async def test_grant_runs_the_call_and_deny_does_not(tmp_path, answer):
-    asked_again = []
+    asked_again, ran = [], []
 
     async def body(arguments, operation):
         if answer == "asks again" and not asked_again:
             asked_again.append(True)
             raise PermissionRequired(Needs("really?", "t", "other"))
         await operation.dispatch()
-        probe.log.append("ran")
+        ran.append("ran")
         return ToolResult("ok")
 
     probe = Probe(permission="?", body=body)
@@ -145,9 +145,9 @@ async def test_grant_runs_the_call_and_deny_does_not(tmp_path, answer):
                 (again,) = await turn.asked()
                 assert again.origin == "post-call-permission"
                 assert again.id != asked.id
-                assert probe.log == []
+                assert probe.calls == []
                 nursery.cancel_scope.cancel()
-        assert probe.log == (["ran"] if answer == "grant" else [])
+        assert ran == (["ran"] if answer == "grant" else [])
         if answer == "deny":
             (call,) = calls_of(turn.result.message)  # pyright: ignore[reportOptionalMemberAccess]
             assert call.status == "error"
@@ -248,7 +248,7 @@ async def test_the_answer_to_a_question_is_the_result_of_the_call(tmp_path, cust
         result = stage.provider.requests[1].messages[-1]
         assert isinstance(result, ToolMessage)
         assert result.text == ("green" if custom else "red")
-        assert probe.log == []
+        assert probe.calls == []
 
 
 async def test_other_ends_the_turn_and_waits_for_a_message(tmp_path):
@@ -294,7 +294,7 @@ async def test_full_access_never_asks(tmp_path):
         tmp_path, script, probe, permission_mode="full_access"
     ) as stage:
         assert (await stage.session.prompt("go")).text == "done"
-        assert probe.log == ["probe(1)"]
+        assert probe.calls == [{"n": 1}]
 
 
 async def test_a_question_that_comes_after_the_effect_is_never_shown(tmp_path):
@@ -332,5 +332,5 @@ async def test_a_pending_question_survives_the_engine(tmp_path):
             async for event in feed:
                 if isinstance(event, StreamCompleted):
                     break
-        assert probe.log == ["probe(1)"]
+        assert probe.calls == [{"n": 1}]
         assert event.message.metadata.run_stop_reason == "complete"

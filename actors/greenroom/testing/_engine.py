@@ -1,0 +1,42 @@
+"""An engine for tests: a real store, storage on the loop, the test's clock and ids."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from greenroom.actors.kernel import FixedClock, SeededIds
+from greenroom.actors.providers import Provider
+from greenroom.actors.tools import Tool
+from greenroom.engine import Engine, open_engine
+
+EPOCH: Final = 1_767_225_600.0
+"""2026-01-01T00:00:00Z."""
+
+
+@asynccontextmanager
+async def open_test_engine(
+    folder: Path,
+    provider: Provider,
+    *tools: Tool,
+    builtin: bool = False,
+    seed: int = 0,
+) -> AsyncGenerator[Engine]:
+    """Open an engine whose state is in *folder*; equal seeds make equal ids.
+
+    Opened again on the same folder it goes on with what is there.
+    """
+    async with open_engine(
+        state=folder / "state",
+        provider=provider,
+        tools=tools,
+        builtin=builtin,
+        clock=FixedClock(EPOCH),
+        ids=SeededIds(seed),
+        threads=False,
+        gc_thresholds=False,
+        idle_seconds=None,
+    ) as engine:
+        yield engine
