@@ -331,7 +331,7 @@ async def engine_with(command, folder):
     engine = await trio.lowlevel.open_process(
         [sys.executable, "-c", ENGINE, folder, command],
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert engine.stdout is not None
     said = b""

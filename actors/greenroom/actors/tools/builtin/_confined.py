@@ -193,7 +193,6 @@ def _open_part(descriptor: int, part: str, make: bool) -> int:
 def opened_file(place: Place) -> Generator[BinaryIO]:
     """Open the regular file at *place* for reading; anything else is refused."""
     with opened_folder(place.parent) as folder, problems_of(place):
-        status_in(folder, place)
         descriptor = os.open(place.parts[-1], _OPEN_FILE, dir_fd=folder)
         with open(descriptor, "rb") as file:
             _check_kind(os.fstat(descriptor), place)

@@ -131,7 +131,8 @@ def _end_everything(leader: int, grace: float) -> None:
     asked: set[int] = set()
     give_up = time.monotonic() + grace
     while (left := _left(leader)) and time.monotonic() < give_up:
-        for pid in left - asked:
+        # The leader first: a trap of the script runs before its children are gone.
+        for pid in sorted(left - asked, key=lambda pid: (pid != leader, pid)):
             _send(pid, signal.SIGTERM)
             _send(pid, signal.SIGCONT)
         asked |= left
