@@ -25,8 +25,12 @@ Work = Callable[[Context[Any]], Awaitable[None]]
 async def live(cell: Cell, work: Work) -> None:
     """Run *work* as the task of *cell*, then end the cell or give it to the host."""
     error = None
-    if cell.cancel_cause is None and cell.ctx is not None:
+    # A supervisor runs even then, because tasks of its children may wait for it.
+    runs = cell.cancel_cause is None or cell.supervises is not None
+    if runs and cell.ctx is not None:
         scope = cell.scope = cell.scope or trio.CancelScope()
+        if cell.cancel_cause is not None:
+            scope.cancel(cell.cancel_cause)
         try:
             with scope:
                 await work(cell.ctx)

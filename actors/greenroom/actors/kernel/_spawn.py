@@ -61,6 +61,8 @@ def _begin(
 ) -> Cell:
     cell, work = make_cell(parent.kernel, parent, name, behaviour, terms)
     siblings[name] = cell
+    if cell.nursery_of is not None:
+        cell.nursery_of.condemn_if_killed(cell)
     if terms.watch:
         cell.watch(parent.ref)
     if work is None:

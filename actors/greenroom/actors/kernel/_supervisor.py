@@ -69,6 +69,13 @@ class Supervisor:
         self._renewing: set[Cell] = set()
         self.settled = trio.Event()
 
+    def condemn_if_killed(self, cell: Cell) -> None:
+        """A child that is started while the supervisor is killed never runs."""
+        cause = self._cell.cancel_cause
+        if cause is not None:
+            cell.condemn(cause.for_children(), self._cell.budget_at)
+            cell.cancel_task(cause.for_children())
+
     def run(
         self, name: str, fn: Callable[..., Awaitable[object]], *args: object
     ) -> None:
@@ -80,15 +87,14 @@ class Supervisor:
 
     async def live(self, ctx: Context[Any]) -> None:
         """The supervisor's behaviour."""
-        failure, kernel = None, self._cell.kernel
+        failure = None
         async with trio.open_nursery() as self._nursery:
             try:
                 for name, fn, args in self._waiting:
                     self._nursery.start_soon(fn, *args, name=name)
                 self._waiting.clear()
-                for child in self._plan.children:
-                    terms = terms_of(child, ordered=True)
-                    kernel.spawn(self._cell, child.name, None, terms)
+                if self._cell.cancel_cause is None:
+                    self._start_fixed()
                 failure = await self._serve(ctx)
             except Exception as exc:
                 # Raised below: the nursery would wrap it in a group.
@@ -100,6 +106,23 @@ class Supervisor:
                 self.settled.set()
         if failure is not None:
             raise failure
+
+    # A handle may have started others already; in the order, the fixed come first.
+    def _start_fixed(self) -> None:
+        cell, fixed = self._cell, self._plan.children
+        early = cell.children or {}
+        if taken := early.keys() & {child.name for child in fixed}:
+            raise ValueError(
+                f"supervisor {cell.path!r} was given a child named {min(taken)!r} "
+                "before it started its fixed one; wait_started(), or rename it"
+            )
+        cell.children = {}
+        try:
+            for child in fixed:
+                terms = terms_of(child, ordered=True)
+                cell.kernel.spawn(cell, child.name, None, terms)
+        finally:
+            cell.children.update(early)
 
     async def _serve(self, ctx: Context[Any]) -> RestartLimitError | None:
         async for message in ctx.mailbox:
