@@ -318,7 +318,7 @@ class RunMachine:
 
 
 def round_limit(value: object) -> int | None:
-    """Return *value* as a limit of rounds; `None`, no limit, for what is none (RUN-06)."""
+    """Return *value* as a limit of rounds; what is none means no limit (RUN-06)."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     return None

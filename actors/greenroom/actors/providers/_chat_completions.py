@@ -123,10 +123,11 @@ class ChatCompletionsProvider:
         """Send *request* once; see `Provider.stream`."""
         body = encode_request(request, self._profile)
         salt = sha256_hex(body.decode())[:16]
+        tools = frozenset(tool.name for tool in request.tools)
         events = EventStream(
             self._client,
             self._client.build_request("POST", self._url, content=body),
-            BodyDecoder(self._profile, salt=salt),
+            BodyDecoder(self._profile, salt=salt, tools=tools),
             self._clocks,
             waiting,
             self._redact,

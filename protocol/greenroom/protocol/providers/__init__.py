@@ -39,4 +39,9 @@ from ._sse import (
     SseEvent as SseEvent,
     SseLimitError as SseLimitError,
 )
+from ._text_calls import (
+    TextCall as TextCall,
+    TextCalls as TextCalls,
+    find_text_calls as find_text_calls,
+)
 from ._usage import chat_usage as chat_usage

@@ -14,6 +14,7 @@ from ._chat_completions import ChatCompletionsDecoder
 from ._dialects import Profile
 from ._failure import make_failure
 from ._sse import SseDecoder, SseEvent, SseLimitError
+from ._text_calls import TextCalls
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 """A whole reply on the wire. A token costs about 200 bytes of it."""
@@ -26,9 +27,15 @@ class BodyDecoder:
     """Decodes the body of one reply. Takes nothing more in once it `is_over`."""
 
     def __init__(
-        self, profile: Profile, *, salt: str = "", max_bytes: int = MAX_BODY_BYTES
+        self,
+        profile: Profile,
+        *,
+        salt: str = "",
+        tools: frozenset[str] = frozenset(),
+        max_bytes: int = MAX_BODY_BYTES,
     ) -> None:
         self._reply = ChatCompletionsDecoder(profile, salt=salt)
+        self._text_calls = TextCalls(tools, salt) if profile.calls_in_text else None
         self._sse = SseDecoder()
         # The whole body when it is not an event stream; None until that is known.
         self._json: bytearray | None = None
@@ -47,6 +54,16 @@ class BodyDecoder:
 
     def feed(self, chunk: bytes) -> list[StreamEvent]:
         """Take the next bytes in and return the events that they complete."""
+        return self._staged(self._feed(chunk))
+
+    def finish(self) -> list[StreamEvent]:
+        """End the body where the connection ended."""
+        return self._staged(self._finish())
+
+    def _staged(self, events: list[StreamEvent]) -> list[StreamEvent]:
+        return events if self._text_calls is None else self._text_calls.feed(events)
+
+    def _feed(self, chunk: bytes) -> list[StreamEvent]:
         if self.is_over:
             return []
         self._left -= len(chunk)
@@ -66,8 +83,7 @@ class BodyDecoder:
             failure = make_failure(str(error), error.code, retryable=False)
             return self._reply.fail(failure)
 
-    def finish(self) -> list[StreamEvent]:
-        """End the body where the connection ended."""
+    def _finish(self) -> list[StreamEvent]:
         if self._json is not None:
             return self._reply.feed_body(bytes(self._json))
         return [*self._reply_to(self._sse.close()), *self._reply.finish()]

@@ -38,6 +38,8 @@ class Profile:
     calls, or as the ``reasoning_details`` that came."""
     stop_with_calls_is_tool_use: bool = True
     """An ordinary stop after complete calls means that they shall run (RUN-22)."""
+    calls_in_text: bool = False
+    """Look for calls in the text of a reply without native ones (RUN-22)."""
     call_id_limit: int | None = None
     """Longest call id that is accepted, of letters, digits, ``-`` and ``_`` alone."""
 
@@ -70,9 +72,11 @@ PROFILES: Final[Mapping[str, Profile]] = {
             reasoning_replay="details",
         ),
         Profile(name="compatible"),
+        Profile(name="text-tools", calls_in_text=True),
     )
 }
-"""Every profile by its name; ``compatible`` is for servers nobody described."""
+"""Every profile by its name; ``compatible`` is for servers nobody described, and
+``text-tools`` for models there that write their calls as text."""
 
 _HOSTS: Final = {
     "api.openai.com": "openai",
