@@ -60,10 +60,14 @@ class Readers:
 
     async def _close(self) -> None:
         self._is_closed = True
-        for _ in range(MAX_READERS):
-            await self._limiter.acquire_on_behalf_of(object())
+        places = [object() for _ in range(MAX_READERS)]
+        for place in places:
+            await self._limiter.acquire_on_behalf_of(place)
         for reader in self._idle:
             reader.close()
+        # Whoever waits in line, or comes later, is refused instead of left waiting.
+        for place in places:
+            self._limiter.release_on_behalf_of(place)
 
 
 @final
