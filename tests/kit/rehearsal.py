@@ -77,10 +77,11 @@ async def open_stage(
     builtin: bool = False,
     session_id: str | None = None,
     replayable: bool = True,
+    provider: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Stage]:
     """Open an engine in *tmp_path* with one session, or an old one by its id."""
-    provider = RehearsalProvider(script, replayable=replayable)
+    provider = provider or RehearsalProvider(script, replayable=replayable)
     workspace = tmp_path / "workspace"
     workspace.mkdir(exist_ok=True)
     async with open_test_engine(

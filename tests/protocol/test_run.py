@@ -133,7 +133,7 @@ def test_the_round_limit_is_checked_before_the_next_round(limit, rounds):
     assert asked == (rounds or 10)
 
 
-def test_after_a_batch_a_fatal_error_comes_before_a_pause_and_a_pause_before_the_limit():
+def test_a_fatal_error_comes_before_a_pause_and_a_pause_before_the_limit():
     working, _ = asking(max_rounds=1).after(RoundEnded("tool_use", completed=(A,)))
     fatal = Fault("tool_error", "does not fit")
 

@@ -33,12 +33,12 @@ def record(blocks, *, role="assistant", status="sent", provider="p", model="m"):
     )
 
 
-def text(value, round=1):
-    return TextBlock(id=ItemId("i"), text=value, round=round)
+def text(value, number=1):
+    return TextBlock(id=ItemId("i"), text=value, round=number)
 
 
 def call(
-    call_id="c", name="read", arguments="{}", response: str | None = "ok", round=1
+    call_id="c", name="read", arguments="{}", response: str | None = "ok", number=1
 ):
     return ToolCallBlock(
         id=ItemId("i"),
@@ -46,7 +46,7 @@ def call(
         name=name,
         arguments=arguments,
         response=response,
-        round=round,
+        round=number,
         status="success" if response is not None else "error",
     )
 
