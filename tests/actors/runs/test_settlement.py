@@ -8,6 +8,7 @@ import trio
 from kit.rehearsal import Probe, open_stage, replies, spy_on
 from trio.testing import wait_all_tasks_blocked
 
+from greenroom.actors.kernel import CancelCause
 from greenroom.actors.providers import Call, End, Fail, Halt, Hang, Say
 from greenroom.actors.runs._loop import ActiveRun, Run
 from greenroom.actors.runs._ports import RunPorts
@@ -114,7 +115,7 @@ async def test_endings_that_no_script_leads_to_settle_in_the_same_order(
             assert_settled_in_order(trace)
             assert active.result is not None
             nursery.cancel_scope.cancel()
-            loaded.ref.cancel("parent")  # pyright: ignore[reportOptionalMemberAccess]
+            loaded.ref.cancel(CancelCause.PARENT)  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def traced(stage):
