@@ -565,7 +565,7 @@ async def test_a_normal_end_within_a_limit_names_the_exit_as_a_cause() -> None:
         reason = await ref.wait_exited()
     assert isinstance(reason, Failed)
     assert isinstance(reason.error, RestartLimitError)
-    exits = [cause.reason for cause in reason.error.causes if hasattr(cause, "reason")]
+    exits = [getattr(cause, "reason", None) for cause in reason.error.causes]
     assert exits == [Normal()] * 4
 
 
