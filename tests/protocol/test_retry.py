@@ -259,7 +259,7 @@ def at(seconds: float) -> str:
         ({"retry-after": "0"}, 0),
         ({"retry-after": "60"}, 60_000),
         ({"retry-after": "60.001"}, 60_001),
-        ({"retry-after": " 4.035 "}, 4_035),
+        ({"retry-after": " 2.007 "}, 2007),
         ({"retry-after": "1.0001"}, 1_001),
         ({"retry-after": ".5"}, 500),
         ({"retry-after": "1."}, 1_000),

@@ -34,7 +34,7 @@ from greenroom.protocol import (
     UserMessage,
     classify_failure,
 )
-from greenroom.protocol.providers import PROFILES, BodyDecoder
+from greenroom.protocol.providers import PROFILES, BodyDecoder, Profile
 
 KEY: Final = "sk-very-secret-key"
 REQUEST: Final = ModelRequest(
@@ -329,6 +329,16 @@ async def test_leaving_early_closes_the_connection_at_once() -> None:
         await server.hung_up.wait()
 
 
+async def test_leaving_early_is_quiet_whatever_was_still_to_come() -> None:
+    async with (
+        serve_raw([chunked_head(), chunk(TEXT) + b"zz\r\n", Step.HANG]) as server,
+        ChatCompletionsProvider(server.base_url) as provider,
+    ):
+        async with provider.stream(REQUEST) as events:
+            await anext(events)
+        await server.hung_up.wait()
+
+
 @pytest.mark.parametrize(
     "script",
     [
@@ -427,3 +437,12 @@ def test_it_is_known_by_its_dialect_and_host_and_never_tells_the_key() -> None:
     assert repr(provider) == "<ChatCompletionsProvider ollama 127.0.0.1>"
     assert provider.profile is PROFILES["ollama"]
     assert ChatCompletionsProvider("http://x/v1", id="mine").id == "mine"
+
+
+def test_what_it_tells_of_itself_can_be_set() -> None:
+    usual = ChatCompletionsProvider("http://x")
+    mine = Profile(name="mine")
+    own = ChatCompletionsProvider("http://x", profile=mine, max_told_ms=90_000)
+
+    assert (usual.replayable, usual.max_told_ms) == (True, 60_000)
+    assert (own.profile, own.max_told_ms) == (mine, 90_000)

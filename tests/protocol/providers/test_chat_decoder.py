@@ -135,6 +135,8 @@ def test_nothing_is_taken_in_after_the_end() -> None:
 
     assert reply.is_over
     assert reply.feed(wire(content="b")) == []
+    assert reply.feed_body(b"{}") == []
+    assert reply.fail(ProviderFailure(message="late")) == []
     assert reply.finish() == []
 
 
@@ -252,6 +254,36 @@ def test_details_wait_for_what_follows_them_and_keep_their_order() -> None:
         TextDelta("text"),
         Stop(reason="complete", raw="stop"),
     ]
+
+
+def details_of(*pieces: object) -> list[Any]:
+    chunks = (wire(reasoning_details=[piece]) for piece in pieces)
+    delta = replied(*chunks, wire("stop"), profile="openrouter")[0]
+    assert isinstance(delta, ReasoningDelta)
+    assert delta.options is not None
+    return delta.options["reasoning_details"]
+
+
+def test_encrypted_details_are_never_joined_and_nothing_is_overwritten_with_null() -> (
+    None
+):
+    sealed = {"type": "reasoning.encrypted", "data": "x", "index": 0}
+    text = {"type": "reasoning.text", "text": "a", "signature": "s", "index": 1}
+    later = {"type": "reasoning.text", "text": None, "signature": None, "index": 1}
+
+    assert details_of(sealed, sealed, text, later) == [sealed, sealed, text]
+
+
+def test_of_details_without_end_only_so_many_are_kept() -> None:
+    assert len(details_of(*({"type": "x", "index": i} for i in range(1_100)))) == 1_024
+
+
+@pytest.mark.parametrize("depth", [100, 400, 600, 800, 950])
+def test_details_that_nest_without_end_raise_nothing(depth: int) -> None:
+    nested = '{"x":' * depth + "1" + "}" * depth
+    chunk = f'{{"choices":[{{"delta":{{"reasoning_details":[{nested}]}}}}]}}'
+    events = replied(chunk, wire("stop"), profile="openrouter")
+    assert len(events) in (1, 2)
 
 
 def test_details_are_not_kept_where_they_do_not_go_back() -> None:

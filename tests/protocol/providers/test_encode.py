@@ -22,6 +22,7 @@ from greenroom.protocol import (
 )
 from greenroom.protocol.providers import (
     PROFILES,
+    Profile,
     encode_request,
     profile_for,
 )
@@ -82,6 +83,13 @@ def test_settings_go_under_the_names_of_the_dialect(
     assert {
         k: v for k, v in got.items() if k not in payload(profile=profile)
     } == expected
+
+
+def test_usage_is_not_asked_for_where_the_profile_forbids_it() -> None:
+    strict = Profile(name="strict", asks_for_usage=False)
+    request = ModelRequest(model="m", messages=(HELLO,))
+
+    assert "stream_options" not in msgspec.json.decode(encode_request(request, strict))
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", "required"])
@@ -205,6 +213,12 @@ def test_openrouter_gets_the_last_and_complete_details_as_they_came() -> None:
         "content": "hi",
         "reasoning_details": DETAILS,
     }
+
+
+def test_openrouter_gets_no_details_where_none_came() -> None:
+    message = AssistantMessage(text="hi", reasoning=(Reasoning("a"),))
+
+    assert set(wired(message, profile="openrouter")[0]) == {"role", "content"}
 
 
 @pytest.mark.parametrize("profile", ["openai", "ollama", "vllm", "llama.cpp"])

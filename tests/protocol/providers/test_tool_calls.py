@@ -100,6 +100,15 @@ def calls(*entries: object, finish: str = "tool_calls") -> list[tuple[str, str, 
             ],
             [("a", "f", '{"x":1} '), ("b", "g", "{}")],
         ),
+        # An index lost on the way: the id alone finds the call.
+        (
+            [
+                entry(0, "a", "f", '{"x"'),
+                entry(1, "b", "g", "{}"),
+                entry(None, "a", None, ":1}"),
+            ],
+            [("a", "f", '{"x":1}'), ("b", "g", "{}")],
+        ),
         # Id and name repeated with each piece.
         (
             [entry(0, "a", "f", '{"x"'), entry(0, "a", "f", ":1}"), entry(0, "a", "f")],

@@ -12,7 +12,7 @@ whose calls are whole, no stop is made, and the attempt judges (TRY-13).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, final
+from typing import Any, Final, assert_never, final
 
 import msgspec
 
@@ -114,6 +114,8 @@ def _message(message: ChatMessage, profile: Profile) -> dict[str, Any] | None:
         case ToolMessage(call_id=call_id, text=text):
             call_id = _call_id(call_id, profile)
             return {"role": "tool", "tool_call_id": call_id, "content": text}
+        case _:
+            assert_never(message)
 
 
 def _user_content(parts: tuple[TextPart | ImagePart, ...]) -> str | list[Any]:

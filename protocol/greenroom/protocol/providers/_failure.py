@@ -145,11 +145,8 @@ def _with_overflow(failure: ProviderFailure, value: object) -> ProviderFailure:
 
 def _missing_numbers(overflow: Overflow, failure: ProviderFailure) -> str:
     # A later look at the failure has only its message to find the numbers in.
-    if overflow == overflow_in(
-        failure.message, status=failure.status, code=OVERFLOW_CODE
-    ):
-        return ""
-    if overflow.actual is None or overflow.limit is None:
+    known = overflow_in(failure.message, status=failure.status, code=OVERFLOW_CODE)
+    if None in (overflow.actual, overflow.limit) or known.limit == overflow.limit:
         return ""
     return f" (prompt {overflow.actual} tokens, limit {overflow.limit} tokens)"
 
@@ -175,10 +172,11 @@ def failure_from_exception(error: BaseException) -> ProviderFailure:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
+    # The bound ends cycles as well: what repeats itself adds nothing new.
     chain = [error]
     while len(chain) < MAX_CAUSES:
         cause = _guarded(_cause, chain[-1])
-        if cause is None or any(cause is link for link in chain):
+        if cause is None:
             break
         chain.append(cause)
     return chain
