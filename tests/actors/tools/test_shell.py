@@ -9,7 +9,6 @@ import sys
 import time
 import tracemalloc
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import attrs
 import pytest
@@ -114,6 +113,12 @@ async def test_output_and_ending_are_reported(context, command, text, is_error):
     result = await shell(context, command)
     assert result.is_error == is_error
     assert result.text == (text or f"it's {os.environ['HOME']}")
+
+
+async def test_without_bash_it_is_sh(context, tmp_path):
+    bare = attrs.evolve(context, environment={"PATH": str(tmp_path)})
+    result = await shell(bare, 'echo "$PATH"; exit 4')
+    assert result.text == f"{tmp_path}\n[exit code 4]"
 
 
 async def test_it_starts_in_the_workspace_with_the_script_intact(context):
@@ -254,6 +259,14 @@ async def test_a_timeout_is_its_own_outcome_and_keeps_the_output(context):
     assert result.text == (
         "begun\nasked\n[timed out after 1 s; all that it started was ended]"
     )
+
+
+@linux
+async def test_what_was_stopped_is_woken_to_hear_that_it_is_to_end(context):
+    inner = "trap 'echo heard >heard; exit' TERM; kill -STOP $$; :"
+    wait = "until grep -q '^State:.T' /proc/$!/status; do :; done"
+    await shell(context, f'bash -c "{inner}" & {wait}'.replace("$$", r"\$\$"))
+    assert (context.workspace / "heard").read_text() == "heard\n"
 
 
 @pytest.mark.slow
