@@ -42,6 +42,7 @@ from greenroom.protocol import (
     sha256_hex,
 )
 from greenroom.storage import Piece, Receipt, Store, Tape, open_reader, open_store
+from greenroom.storage.sqlite._reads import OPEN_RUNS, RUN_ENTRIES
 
 ALL: list[JournalRecord] = [started(), dispatch(), outcome(), terminal()]
 
@@ -515,7 +516,7 @@ def test_the_scan_for_open_runs_is_bounded_by_open_runs(tmp_path: Path) -> None:
             db.execute(
                 "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n"
                 " WHERE i < 100000) INSERT INTO fact SELECT NULL, 1,"
-                " i + 10 + ? * 100000, 1, 1, 'event', 'execution/' || ?,"
+                " -2 * i - ?, 1, 1, 'event', 'execution/' || ?,"
                 " 'runtime_event', printf('run-%d', i), 0, randomblob(16), '', '{}',"
                 " '{}', 1.0 FROM n",
                 (end == "run_terminal", end),
@@ -524,16 +525,17 @@ def test_the_scan_for_open_runs_is_bounded_by_open_runs(tmp_path: Path) -> None:
     assert [run.run_id for run in reader.open_runs(S1)] == [RUN]
     plan = [
         row[-1]
-        for row in reader.connection.execute(
-            "EXPLAIN QUERY PLAN SELECT o.run_id FROM session s JOIN open_run o"
-            " ON o.session = s.id WHERE s.name = ?",
-            (S1,),
-        )
+        for row in reader.connection.execute(f"EXPLAIN QUERY PLAN {OPEN_RUNS}", (S1,))
     ]
     assert plan == [
         "SEARCH s USING COVERING INDEX sqlite_autoindex_session_1 (name=?)",
         "SEARCH o USING PRIMARY KEY (session=?)",
     ]
+    entries = reader.connection.execute(
+        f"EXPLAIN QUERY PLAN {RUN_ENTRIES}", (S1, 3, RUN)
+    )
+    assert "(session=? AND seq>?)" in next(entries)[-1]
+    entries.close(True)
     assert steps(reader) <= before + 2
     world.close()
 

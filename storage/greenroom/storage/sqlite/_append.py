@@ -19,8 +19,8 @@ from greenroom.protocol import (
     JournalError,
     JournalRecord,
     RunStarted,
+    RunTerminal,
     SessionId,
-    StorageError,
     TapeEntry,
     journal_fact,
 )
@@ -38,7 +38,7 @@ from .._limits import REMEMBERED
 from .._store import Appended, Fenced, Grant, HeadMoved, Receipt
 from ..names import is_strict
 from ._connection import one, rows, run, storage_error
-from ._projections import forget, project
+from ._projections import close_run, forget, open_run, project
 from ._reads import entry_of
 
 _FIND = (
@@ -128,7 +128,7 @@ def commit_record(
         _check_run_is_new(db, record, session.id)
     head = session.head + 1
     _insert_row(db, grant, session.id, head, fact, now)
-    _project_run(db, session.id, _entry(grant, head, fact, now))
+    _index_run(db, session.id, head, record)
     _move_head(db, session.id, head)
     return Receipt(head, head, created=True)
 
@@ -148,7 +148,10 @@ def _find_all(db: apsw.Connection, session: int, keys: Sequence[str]) -> dict[st
 
 
 def _check_run_is_new(db: apsw.Connection, record: RunStarted, session: int) -> None:
-    sql = "SELECT 1 FROM fact WHERE stream = 1 AND source_id = ? AND session <> ?"
+    sql = (
+        "SELECT 1 FROM fact WHERE name = 'execution/run_started'"
+        " AND source_id = ? AND session <> ?"
+    )
     if one(db, sql, record.run_id, session) is not None:
         raise refuse_elsewhere(record)
 
@@ -282,13 +285,21 @@ def _entry(grant: Grant, seq: int, fact: Fact, now: float) -> TapeEntry:
     )
 
 
-def _project_run(db: apsw.Connection, session: int, entry: TapeEntry) -> None:
+def _index_run(
+    db: apsw.Connection, session: int, seq: int, record: JournalRecord
+) -> None:
     try:
-        project(db, session, entry)
-    except (apsw.Error, StorageError) as exc:
-        cause = storage_error(exc) if isinstance(exc, apsw.Error) else exc
+        match record:
+            case RunStarted():
+                open_run(db, session, record.run_id, seq)
+            case RunTerminal():
+                close_run(db, session, record.run_id)
+            case _:
+                pass  # The run is in the index since its start.
+    except apsw.Error as exc:
         raise JournalError(
-            "projection_failed", f"the index of open runs can't be kept: {cause}"
+            "projection_failed",
+            f"the index of open runs can't be kept: {storage_error(exc)}",
         ) from exc
 
 

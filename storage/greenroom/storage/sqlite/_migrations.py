@@ -64,7 +64,9 @@ CREATE TABLE fact (
     UNIQUE (session, seq),
     UNIQUE (session, digest)
 ) STRICT;
-CREATE INDEX fact_run ON fact(source_id, session, seq) WHERE stream = 1;
+-- One entry for each run, not for each of its facts: a leaf less per commit.
+CREATE INDEX fact_start ON fact(source_id, session, seq)
+WHERE name = 'execution/run_started';
 
 -- Sessions that a reset or delete is working on, within its transaction.
 CREATE TABLE lifecycle (session INTEGER PRIMARY KEY) STRICT;
@@ -81,6 +83,7 @@ END;
 CREATE TABLE open_run (
     session INTEGER NOT NULL,
     run_id TEXT NOT NULL,
+    first INTEGER NOT NULL,  -- its first strict fact
     PRIMARY KEY (session, run_id)
 ) STRICT, WITHOUT ROWID;
 

@@ -12,7 +12,6 @@ import msgspec
 from greenroom.protocol import (
     JOURNAL_NAMES,
     Block,
-    Fact,
     MessageMetadata,
     MessageRecord,
     TapeEntry,
@@ -63,7 +62,7 @@ def project(db: apsw.Connection, session: int, entry: TapeEntry) -> None:
         case names.RUN_ACKNOWLEDGED:
             close_run(db, session, fact.source_id)
         case _:
-            _project_journal(db, session, fact)
+            _project_journal(db, session, entry)
 
 
 def forget(db: apsw.Connection, session: int) -> None:
@@ -77,23 +76,23 @@ def forget(db: apsw.Connection, session: int) -> None:
         run(db, f"DELETE FROM {table} WHERE session = ?", session)
 
 
-def open_run(db: apsw.Connection, session: int, run_id: str) -> None:
-    """Make the run known as unresolved."""
-    run(db, "INSERT OR IGNORE INTO open_run VALUES (?, ?)", session, run_id)
-
-
 def close_run(db: apsw.Connection, session: int, run_id: str) -> None:
     """Make the run known as resolved."""
     run(db, "DELETE FROM open_run WHERE session = ? AND run_id = ?", session, run_id)
 
 
-def _project_journal(db: apsw.Connection, session: int, fact: Fact) -> None:
-    if fact.name not in JOURNAL_NAMES:
-        return
+def open_run(db: apsw.Connection, session: int, run_id: str, seq: int) -> None:
+    """Make the run known as unresolved, from *seq* on."""
+    sql = "INSERT OR IGNORE INTO open_run VALUES (?, ?, ?)"
+    run(db, sql, session, run_id, seq)
+
+
+def _project_journal(db: apsw.Connection, session: int, entry: TapeEntry) -> None:
+    fact = entry.fact
     if fact.name == "execution/run_terminal":
         close_run(db, session, fact.source_id)
-    else:
-        open_run(db, session, fact.source_id)
+    elif fact.name in JOURNAL_NAMES:
+        open_run(db, session, fact.source_id, entry.seq)
 
 
 def _set_info(

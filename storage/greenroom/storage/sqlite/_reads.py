@@ -260,7 +260,8 @@ def run_session(self: Connected, run_id: RunId) -> SessionId | None:
     """See `Reader.run_session`."""
     sql = (
         "SELECT s.name FROM fact f JOIN session s ON s.id = f.session"
-        " WHERE f.stream = 1 AND f.source_id = ? ORDER BY f.at LIMIT 1"
+        " WHERE f.name = 'execution/run_started' AND f.source_id = ?"
+        " ORDER BY f.at LIMIT 1"
     )
     with mapped_errors():
         row = one(self.connection, sql, run_id)
@@ -272,8 +273,8 @@ def open_runs(self: Connected, scope: SessionId) -> list[OpenRun]:
     with reading(self.connection):
         found = rows(self.connection, OPEN_RUNS, scope)
         return [
-            OpenRun(scope, RunId(run_id), _entries(self, scope, run_id))
-            for (run_id,) in found
+            OpenRun(scope, RunId(run_id), _entries(self, scope, run_id, first))
+            for run_id, first in found
         ]
 
 
@@ -281,35 +282,44 @@ def run_entries(
     self: Connected, scope: SessionId, run_id: RunId
 ) -> tuple[TapeEntry, ...]:
     """See `Reader.run_entries`."""
-    with mapped_errors():
-        return _entries(self, scope, run_id)
+    sql = (
+        "SELECT f.seq FROM fact f JOIN session s ON s.id = f.session"
+        " WHERE f.name = 'execution/run_started' AND f.source_id = ? AND s.name = ?"
+    )
+    with reading(self.connection):
+        start = one(self.connection, sql, run_id, scope)
+        return _entries(self, scope, run_id, 1 if start is None else start[0])
 
 
 def is_elsewhere(self: Connected, scope: SessionId, run_id: RunId) -> bool:
     """See `Reader.is_elsewhere`."""
     sql = (
         "SELECT 1 FROM fact f JOIN session s ON s.id = f.session"
-        " WHERE f.stream = 1 AND f.source_id = ? AND s.name <> ?"
+        " WHERE f.name = 'execution/run_started' AND f.source_id = ? AND s.name <> ?"
     )
     with mapped_errors():
         return one(self.connection, sql, run_id, scope) is not None
 
 
-def _entries(self: Connected, scope: SessionId, run_id: str) -> tuple[TapeEntry, ...]:
-    found = rows(self.connection, RUN_ENTRIES, run_id, scope)
+def _entries(
+    self: Connected, scope: SessionId, run_id: str, first: int
+) -> tuple[TapeEntry, ...]:
+    found = rows(self.connection, RUN_ENTRIES, scope, first, run_id)
     return tuple(entry_of(scope, row) for row in found)
 
 
 OPEN_RUNS = (
-    "SELECT o.run_id FROM session s JOIN open_run o ON o.session = s.id"
+    "SELECT o.run_id, o.first FROM session s JOIN open_run o ON o.session = s.id"
     " WHERE s.name = ?"
 )
 """Bounded by unresolved runs: `open_run` holds no other (JRN-18)."""
 
 RUN_ENTRIES = (
-    f"SELECT {_FACT} FROM fact f WHERE f.stream = 1 AND f.source_id = ?"
-    " AND f.session = (SELECT id FROM session WHERE name = ?) ORDER BY f.seq"
+    f"SELECT {_FACT} FROM fact f WHERE f.session ="
+    " (SELECT id FROM session WHERE name = ?) AND f.seq >= ?"
+    " AND f.stream = 1 AND f.source_id = ? ORDER BY f.seq"
 )
+"""From the run's first fact on, which is near the end of its tape."""
 
 
 #### Rows to values
