@@ -76,9 +76,7 @@ async def test_a_session_works_and_rests_with_nothing_lost_or_reordered() -> Non
     ]
 
 
-@pytest.mark.parametrize(
-    ("message", "kind"), [("exit", Normal), ("crash", Failed)]
-)
+@pytest.mark.parametrize(("message", "kind"), [("exit", Normal), ("crash", Failed)])
 async def test_a_working_session_can_end(message, kind) -> None:
     session = Session()
     session.gate.set()
