@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from greenroom.actors.tools import Operation, ToolRefused, ToolResult, tool
+from greenroom.engine import Operation, ToolRefused, ToolResult, tool
 
 STOCK = {"apple": 3, "pear": 0}
 SHIPPED: dict[str, str] = {}
