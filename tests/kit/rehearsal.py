@@ -15,7 +15,14 @@ import attrs
 import trio
 
 from greenroom.engine import Engine, SessionHandle
-from greenroom.protocol import SessionId, TapeEntry, ToolCallBlock, journal_record
+from greenroom.protocol import (
+    JournalError,
+    SessionId,
+    StorageError,
+    TapeEntry,
+    ToolCallBlock,
+    journal_record,
+)
 from greenroom.storage import open_reader
 from greenroom.testing import (
     RecordingTool as Probe,
@@ -121,7 +128,13 @@ class RecordSpy:
 
     async def commit(self, record: Any) -> bool:
         what = type(record).__name__
-        self._check(what)
+        try:
+            self._check(what)
+        except StorageError as exc:
+            # As the record itself tells a fault of the store.
+            if isinstance(exc, JournalError):
+                raise
+            raise JournalError("persistence_failed", str(exc)) from exc
         created = await self.inner.commit(record)
         self._note(what)
         return created

@@ -223,11 +223,26 @@ class Session:
     async def _advance(self, ctx: Context[Any]) -> None:
         # The one place that starts the next turn.
         while self.turn is None and self._owes and not self._stopping:
-            commands = await self.ports.record.inbox()
-            if not commands:
-                self._owes = False
-                return
-            await self._begin_turn(commands[0].command_id, commands[0].body, ctx)
+            try:
+                commands = await self.ports.record.inbox()
+                if not commands:
+                    self._owes = False
+                    return
+                await self._begin_turn(commands[0].command_id, commands[0].body, ctx)
+            except StorageError as exc:
+                self._give_up(exc)
+
+    def _give_up(self, exc: StorageError) -> None:
+        # The store does not take what has to be written: unload. What waits in the
+        # inbox stays there, for whoever loads the session next.
+        self._stopping, self._owes = True, False
+        waiters = [reply for replies in self._waiters.values() for reply in replies]
+        self._waiters.clear()
+        for reply in waiters:
+            failure = TurnFailedError(f"the turn could not be stored: {exc}")
+            failure.hint = exc.hint
+            failure.__cause__ = exc
+            reply.set_error(failure)
 
     #### Input
 
