@@ -125,7 +125,7 @@ async def test_a_repeated_request_reads_from_the_cache(local_model: LocalModel) 
 async def test_a_tool_is_called_with_whole_arguments(local_model: LocalModel) -> None:
     messages = (SystemMessage(INSTRUCTIONS), user("weather in Paris"))
 
-    events = await reply(local_model, request(*messages, limit=80, tools=(WEATHER,)))
+    events = await reply(local_model, request(*messages, limit=120, tools=(WEATHER,)))
 
     starts = [event for event in events if isinstance(event, ToolCallStart)]
     calls = [event for event in events if isinstance(event, ToolCallEnd)]

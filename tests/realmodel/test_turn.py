@@ -63,7 +63,7 @@ async def test_a_turn_with_a_tool_is_played_to_its_end(
             system_prompt=SYSTEM,
             max_rounds=2,
         )
-        await session.configure(temperature=0.0, max_output_tokens=60)
+        await session.configure(temperature=0.0, max_output_tokens=120)
         turn = await session.prompt("weather in Paris")
 
     calls = [b for b in turn.message.blocks if isinstance(b, ToolCallBlock)]
