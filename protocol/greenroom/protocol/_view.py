@@ -58,6 +58,13 @@ class ViewBuilder:
         """What the next request carries."""
         return tuple(self._messages)
 
+    def fork(self) -> ViewBuilder:
+        """Return a builder that goes on from here and leaves this one as it is."""
+        fork = ViewBuilder(self.provider, self.model)
+        fork._call_ids = self._call_ids.copy()
+        fork._messages = self._messages.copy()
+        return fork
+
     def add_system(self, text: str) -> None:
         """Put instructions first; nothing when *text* is blank."""
         if text.strip():

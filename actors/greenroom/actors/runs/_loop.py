@@ -198,12 +198,9 @@ class Loop:
 
     @classmethod
     def make(cls, run: Run) -> Loop:
-        """Return the loop of *run*, its view made from the transcript."""
+        """Return the loop of *run*; its view goes on where the plan's ends."""
         plan, settings = run.active.plan, run.active.plan.settings
-        view = ViewBuilder(settings.provider, settings.model)
-        view.add_system(settings.system_prompt)
-        for record in plan.history:
-            view.add_record(record)
+        view = plan.view
         view.add_rounds(run.active.draft.blocks)
         machine = RunMachine(
             counters=run.progress.counters,

@@ -24,6 +24,7 @@ from greenroom.protocol import (
     RunId,
     SessionId,
     SessionSettings,
+    ViewBuilder,
     WaitReason,
 )
 
@@ -100,6 +101,7 @@ class RunPlan:
     """A snapshot: a change during the run is for the next one (SES-14)."""
     message: MessageRecord
     """The assistant message, pending, with all its blocks so far."""
-    history: tuple[MessageRecord, ...]
-    """The transcript before that message, oldest first."""
+    view: ViewBuilder
+    """What requests begin with: instructions and the messages before that one. The
+    run's own, to add its rounds to."""
     context: ToolContext

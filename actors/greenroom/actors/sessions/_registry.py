@@ -42,6 +42,7 @@ from greenroom.storage import (
     recover_session,
 )
 
+from ._history import History
 from ._hub import Hub
 from ._ports import PieceWriter, StoreReaders
 from ._record import SessionRecord
@@ -199,7 +200,7 @@ class Sessions:
         session = Session(
             record.session_id,
             settings,
-            history,
+            History(history),
             ports,
             record.hub,
             turn,

@@ -68,6 +68,7 @@ from greenroom.protocol import (
 )
 from greenroom.storage import Posted, message_fact, retraction_fact, settings_fact
 
+from ._history import History
 from ._hub import JOIN_SECONDS, Hub
 from ._input import check_parts, user_blocks
 from ._messages import (
@@ -128,8 +129,8 @@ class Session:
 
     id: SessionId
     settings: SessionSettings
-    history: list[MessageRecord]
-    """The transcript, oldest first, without the message of the turn."""
+    history: History
+    """The transcript without the message of the turn."""
     ports: SessionPorts
     hub: Hub
     turn: Turn | None = None
@@ -294,16 +295,14 @@ class Session:
             )
 
     def _known(self, command_id: str) -> TurnResult | None:
-        # The user's message has the id of its command; its answer comes after it.
-        for user, reply in zip(self.history, self.history[1:], strict=False):
-            if user.id == command_id and reply.role == "assistant":
-                return TurnResult(reply)
-        return None
+        # The user's message has the id of its command.
+        reply = self.history.reply_to(command_id)
+        return None if reply is None else TurnResult(reply)
 
     async def _begin_turn(self, command_id: str, body: str, ctx: Context[Any]) -> None:
         now = ctx.clock.now()
         command = msgspec.json.decode(body, type=PromptCommand)
-        order = self.history[-1].order_seq + 1 if self.history else 1
+        order = self.history.next_order
         user = MessageRecord(
             id=MessageId(command_id),
             order_seq=order,
@@ -343,9 +342,8 @@ class Session:
     def _make_run(self, turn: Turn, ctx: Context[Any]) -> tuple[ActiveRun, RunPorts]:
         run_id = RunId(ctx.ids.uuid())
         context = self.ports.context(self.settings, run_id)
-        plan = RunPlan(
-            run_id, self.id, self.settings, turn.message, tuple(self.history), context
-        )
+        view = self.history.view(self.settings)
+        plan = RunPlan(run_id, self.id, self.settings, turn.message, view, context)
         draft = Draft.resume(turn.message.id, turn.message.blocks)
         provider = self.ports.providers[self.settings.provider]
         ports = RunPorts(provider, self.ports.tools(), self.ports.record, self.hub)

@@ -1,0 +1,56 @@
+"""A session's transcript in memory, and the view that its requests begin with.
+
+The view of finished messages is made once and grows by each new message, so that a
+turn costs the same in a long session as in a short one. Other settings (another model,
+another system prompt) make another view.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+
+from greenroom.protocol import MessageRecord, SessionSettings, ViewBuilder
+
+
+@final
+@attrs.define(eq=False)
+class History:
+    """Finished messages, oldest first."""
+
+    _records: list[MessageRecord]
+    _view: ViewBuilder | None = None
+    _made_for: tuple[str, str, str] | None = None
+
+    @property
+    def next_order(self) -> int:
+        """The place of the next message, from 1."""
+        return self._records[-1].order_seq + 1 if self._records else 1
+
+    def append(self, record: MessageRecord) -> None:
+        """Add a message that will not change any more."""
+        self._records.append(record)
+        if self._view is not None:
+            self._view.add_record(record)
+
+    def view(self, settings: SessionSettings) -> ViewBuilder:
+        """Return what a request begins with, to be added to."""
+        wanted = settings.provider, settings.model, settings.system_prompt
+        if self._view is None or self._made_for != wanted:
+            self._view, self._made_for = self._make(settings), wanted
+        return self._view.fork()
+
+    def reply_to(self, message_id: str) -> MessageRecord | None:
+        """Return the assistant's answer to the user's message of that id."""
+        for user, reply in zip(self._records, self._records[1:], strict=False):
+            if user.id == message_id and reply.role == "assistant":
+                return reply
+        return None
+
+    def _make(self, settings: SessionSettings) -> ViewBuilder:
+        view = ViewBuilder(settings.provider, settings.model)
+        view.add_system(settings.system_prompt)
+        for record in self._records:
+            view.add_record(record)
+        return view
