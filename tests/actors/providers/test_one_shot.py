@@ -133,6 +133,7 @@ async def test_retries_can_be_left_out() -> None:
         await text_from(Scripted([[BUSY]]), retries=0)
 
 
+@pytest.mark.contract("TRY-08")
 async def test_a_refusal_is_not_asked_again() -> None:
     error = await error_from([REFUSED], sends=1)
 
