@@ -141,4 +141,4 @@ def test_a_very_long_reply_is_split_into_blocks_that_fit_a_fact():
     draft = make()
     apply(draft, TextDelta("x" * 450_000))
     texts = [block.text for block in draft.blocks if isinstance(block, TextBlock)]
-    assert [len(text) for text in texts] == [200_000, 200_000, 50_000]
+    assert [len(text) for text in texts] == [100_000] * 4 + [50_000]

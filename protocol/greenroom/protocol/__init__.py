@@ -64,6 +64,11 @@ from ._facts import (
     make_payload as make_payload,
 )
 from ._feed import events_of as events_of
+from ._fit import (
+    MAX_BLOCK_BYTES as MAX_BLOCK_BYTES,
+    fit_block as fit_block,
+    in_revisions as in_revisions,
+)
 from ._ids import (
     DEFAULT_AGENT_ID as DEFAULT_AGENT_ID,
     ItemId as ItemId,

@@ -39,7 +39,7 @@ from ._stream import (
     ToolCallStart,
 )
 
-MAX_ITEM_CHARS: Final = 200_000
+MAX_ITEM_CHARS: Final = 100_000
 """Text beyond it goes into a next block, so that a block always fits a fact."""
 
 MAX_ARGUMENT_CHARS: Final = 200_000

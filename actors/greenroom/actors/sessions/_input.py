@@ -7,12 +7,14 @@ import binascii
 from typing import Final
 
 from greenroom.protocol import (
+    MAX_BLOCK_BYTES,
     Block,
     ImageBlock,
     ImagePart,
     ItemId,
     TextBlock,
     TextPart,
+    canonical_json,
     safe_text,
 )
 
@@ -48,6 +50,12 @@ def check_parts(parts: tuple[TextPart | ImagePart, ...]) -> None:
         raise TurnRefusedError(
             "message_too_large",
             f"images of a message may have {MAX_IMAGE_CHARS} characters of base64",
+        )
+    if len(canonical_json(parts).encode()) > MAX_BLOCK_BYTES:
+        raise TurnRefusedError(
+            "message_too_large",
+            f"a message may have {MAX_BLOCK_BYTES} bytes as JSON; "
+            "put more into a file in the workspace",
         )
     for image in images:
         _check_image(image)
