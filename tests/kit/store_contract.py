@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from kit.stores import (
     MESSAGE,
+    OTHER_RUN,
     RUN,
     S1,
     S2,
@@ -445,6 +446,22 @@ def check_pieces_of_one_session_may_be_queued_together(world: World) -> None:
     assert tape.head == 7
 
 
+def check_an_interrupt_inside_a_group_undoes_it(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+
+    def interrupted(store: Store) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_pieces(
+            peer.store, tape.append_piece([event(1)], now=1.0), Piece(interrupted)
+        )
+    assert tape.head == 2
+    write(peer.store, tape.append_piece([event(1)], now=1.0))
+    assert tape.head == peer.store.page(S1, 0).head == 3
+
+
 def check_a_group_is_not_nested(world: World) -> None:
     peer = world.join()
     piece = Piece(lambda store: store.run_group([]))
@@ -576,7 +593,8 @@ def check_cached_blocks_live_until_the_next_revision(world: World) -> None:
 def check_a_rebuild_changes_nothing_that_was_right(world: World) -> None:
     peer = world.join()
     tape = peer.tape()
-    write(peer.store, tape.commit_piece(started(), now=1.0))
+    for record in (started(), started(OTHER_RUN), dispatch(), terminal(OTHER_RUN)):
+        write(peer.store, tape.commit_piece(record, now=1.0))
     write(peer.store, tape.append_piece(map_facts(message()), now=1.0))
     peer.store.index_pending()
     before = (
@@ -592,7 +610,17 @@ def check_a_rebuild_changes_nothing_that_was_right(world: World) -> None:
         peer.store.open_runs(S1),
     )
     assert before == after
-    assert peer.store.search("hello") == [(S1, 4)]
+    assert peer.store.search("hello") == [(S1, 7)]
+    assert verify(peer.store) == []
+
+
+def check_a_session_without_settings_is_not_listed(world: World) -> None:
+    peer = world.join()
+    peer.store.append(peer.acquire(), 0, bootstrap()[:1], now=1.0)
+    assert peer.store.session(S1) is None
+    assert peer.store.sessions() == []
+    assert peer.store.scopes() == [S1]
+    assert verify(peer.store) == []
 
 
 def check_a_reset_forgets_all_and_begins_anew(world: World) -> None:

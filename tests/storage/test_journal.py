@@ -391,6 +391,20 @@ def test_a_fact_without_its_prerequisite_is_refused(
     assert peer.store.page(S1, 0).head == head == tape.head
 
 
+def test_a_damaged_start_counts_as_none(tmp_path: Path) -> None:
+    world = SqliteWorld(tmp_path / "state")
+    peer = world.join()
+    tape = peer.tape()
+    commit(peer, tape, started())
+    db = peer.store.connection  # type: ignore[attr-defined]
+    db.execute("DROP TRIGGER fact_is_not_updated")
+    db.execute("UPDATE fact SET payload = '{}' WHERE seq = 3")
+    with pytest.raises(JournalError, match="start is damaged") as caught:
+        commit(peer, tape, dispatch())
+    assert caught.value.code == "conflicting_fact"
+    world.close()
+
+
 @pytest.mark.contract("JRN-06")
 def test_prerequisites_of_another_session_do_not_count(peer: Peer) -> None:
     commit(peer, peer.tape(S1), started(), dispatch())

@@ -239,6 +239,18 @@ def test_a_cache_that_is_of_no_use_is_not_used(world: World, cache: str) -> None
     assert record.metadata.error_code == INTERRUPTED
 
 
+def test_a_message_too_long_to_say_more_loses_its_output(world: World) -> None:
+    victim = world.join("victim")
+    text = "x" * (MAX_PAYLOAD_BYTES - 400)
+    fact = message_fact(message(text, role="assistant", status="pending"))
+    write(victim.store, victim.tape().append_piece([fact], now=1.0))
+    world.kill(victim)
+    peer = world.join("after")
+    assert recovered(peer).messages == 1
+    (record,) = peer.store.messages(S1)
+    assert [block.id for block in record.blocks] == [f"{MESSAGE}:{INTERRUPTED}"]
+
+
 def test_calls_of_a_run_that_ended_are_not_said_to_be_unexecuted(world: World) -> None:
     victim = world.join("victim")
     tape = victim.tape()

@@ -35,6 +35,7 @@ from greenroom.protocol import (
     StoreLockedError,
 )
 from greenroom.storage import (
+    MemoryStore,
     NoStoreError,
     Piece,
     Settled,
@@ -45,6 +46,7 @@ from greenroom.storage import (
     open_store,
     plan_fact,
     verify,
+    verify_session,
 )
 
 
@@ -226,6 +228,40 @@ def test_nobody_gets_in_while_maintenance_works(
     open_store(folder).close()
 
 
+def test_a_migration_waits_for_others_to_leave_and_names_them(
+    folder: Path, world: SqliteWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.join("old window")
+    db = apsw.Connection(str(folder / "greenroom.db"))
+    db.execute("DELETE FROM migration")
+    db.close()
+    pauses: list[float] = []
+    monkeypatch.setattr("greenroom.storage.sqlite._open.pause", pauses.append)
+    with pytest.raises(StoreLockedError, match="migrate the state: old window uses"):
+        open_store(folder)
+    assert sum(pauses) >= 1.0
+
+
+def test_a_migration_that_fails_leaves_nothing_locked(folder: Path) -> None:
+    store = open_store(folder)
+    store.connection.execute("DELETE FROM migration")
+    store.close()
+    for _ in range(2):
+        with pytest.raises(StorageError, match="already exists"):
+            open_store(folder)
+    store = apsw.Connection(str(folder / "greenroom.db"))
+    store.execute("INSERT INTO migration VALUES (1, 'm001_initial')")
+    store.close()
+    open_store(folder, exclusive=True).close()
+
+
+def test_another_process_may_end_a_member(world: SqliteWorld) -> None:
+    one, two = world.join("one"), world.join("two")
+    one.acquire()
+    two.store.leave(one.member, now=1.0)
+    two.acquire()
+
+
 def test_the_holder_is_named_even_without_a_database(folder: Path) -> None:
     store = open_store(folder)
     (folder / "greenroom.db").rename(folder / "moved.db")
@@ -372,21 +408,6 @@ def test_a_single_write_that_fails_is_undone(peer: Peer) -> None:
         peer.store.commit(grant, 2, started(), now=1.0)
     works(peer)
     assert peer.store.page(S1, 0).head == 2
-
-
-def test_an_interrupt_inside_a_group_undoes_it(peer: Peer) -> None:
-    tape = peer.tape()
-
-    def interrupted(store: Store) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_pieces(
-            peer.store, tape.append_piece([event(1)], now=1.0), Piece(interrupted)
-        )
-    assert tape.head == 2
-    write(peer.store, tape.append_piece([event(1)], now=1.0))
-    assert tape.head == 3
 
 
 def test_a_full_disk_is_said_and_nothing_is_half_written(peer: Peer) -> None:
@@ -574,6 +595,10 @@ def test_what_was_tampered_with_is_found_and_projections_are_rebuilt(
         assert verify(peer.store) == []
 
 
+def test_a_session_that_is_not_there_has_no_problems(peer: Peer) -> None:
+    assert verify_session(peer.store, S1) == []
+
+
 def test_a_rebuild_of_nothing_is_nothing(peer: Peer) -> None:
     peer.store.rebuild(S1)
     assert peer.store.scopes() == []
@@ -592,3 +617,12 @@ def test_the_search_index_goes_on_past_a_hole(peer: Peer) -> None:
 
 def test_a_tape_starts_at_the_head_of_its_grant(peer: Peer) -> None:
     assert Tape(peer.tape().grant, 7).head == 7
+
+
+def test_what_reaches_a_log_is_short(folder: Path, peer: Peer) -> None:
+    tape, reader = peer.tape(), open_reader(folder)
+    assert repr(peer.store) == f"<SqliteStore {str(folder)!r}>"
+    assert repr(reader) == f"<SqliteReader {str(folder / 'greenroom.db')!r}>"
+    assert repr(tape) == "<Tape 's1' token 1 head 2>"
+    assert repr(MemoryStore.create()) == "<MemoryStore 0 sessions>"
+    reader.close()

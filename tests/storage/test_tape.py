@@ -35,6 +35,8 @@ from greenroom.storage import (
     MAX_OPEN_COMMANDS,
     Appended,
     HeadMoved,
+    Held,
+    MemoryStore,
     Piece,
     RefusedFactError,
     Store,
@@ -164,6 +166,17 @@ def test_a_strict_family_refuses_a_difference_and_keeps_the_first(peer: Peer) ->
         peer.store.append(grant, 3, [event(2), other], now=1.0)
     assert caught.value.code == "conflicting_fact"
     assert [e.fact for e in peer.store.page(S1, 2).entries] == [link]
+
+
+def test_processes_live_unless_the_owner_of_a_memory_store_says_otherwise() -> None:
+    store = MemoryStore.create()
+    one, two = (store.join(name, "", 9.0, now=0.0) for name in ("one", "two"))
+    store.acquire(one, S1, now=0.0)
+    assert isinstance(store.acquire(two, S1, now=8.0), Held)
+    assert store.owed_by_dead() == []
+    assert store.log_bytes() == 0
+    store.checkpoint()
+    store.close()
 
 
 def test_keys_are_unique_per_session_only(peer: Peer) -> None:

@@ -96,7 +96,7 @@ class _Job:
 
 
 @final
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Writer:
     """Submit pieces to the store's thread; made by `open_writer`."""
 
@@ -119,6 +119,10 @@ class Writer:
     _largest: int = 0
     _log_bytes: int = 0
     _maintenance_error: str | None = None
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open"
+        return f"<Writer {self.statistics().queued} queued, {state}>"
 
     async def submit(self, piece: Piece) -> Any:  # noqa: ANN401 - the piece's value
         """Run *piece* in the next group and return its value once it is on disk.
@@ -150,7 +154,7 @@ class Writer:
         """Let *piece* ride with the next group; nobody waits for it.
 
         *settled* is called in the loop with how it ended; at once, with an error, if
-        the writer is closed or has no room.
+        the writer is closed or has no room. It must not raise.
         """
         try:
             self._room.acquire_nowait()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, assert_never, get_args
 
 import attrs
 import msgspec
@@ -252,6 +252,8 @@ def _sentence(verdict: RunVerdict) -> str:
             return f"{run}: every call has its outcome, the run has no end"
         case "not_dispatched":
             return f"{run}: no call had an effect"
+        case _:
+            assert_never(verdict.run_class)
 
 
 def clean_detail(text: str) -> str:

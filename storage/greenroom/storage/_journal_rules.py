@@ -8,6 +8,7 @@ never one call's own mistake.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import assert_never
 
 import msgspec
 
@@ -44,6 +45,8 @@ def needed_keys(record: JournalRecord) -> tuple[str, ...]:
             return _dispatch_key(record.operation), _terminal_key(run_id)
         case RunTerminal():
             return (_started_key(run_id),)
+        case _:
+            assert_never(record)
 
 
 def check_bootstrapped(scope: SessionId, head: int) -> None:
@@ -85,6 +88,8 @@ def check_prerequisites(record: JournalRecord, find: Find) -> None:
                 raise _conflict(record, "the operation was not dispatched")
         case RunTerminal():
             _started(record, find)
+        case _:
+            assert_never(record)
 
 
 def refuse_elsewhere(record: RunStarted) -> JournalError:

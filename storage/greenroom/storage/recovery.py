@@ -154,12 +154,11 @@ def _interrupted(
     now: float,
 ) -> MessageRecord:
     cached = _cached(store, scope, record)
-    mended = record
-    for blocks in (cached, record.blocks, ()):
+    for blocks in (cached, record.blocks):
         mended = interrupted(record, blocks, verdicts, now)
         if len(message_fact(mended).payload.encode()) <= MAX_PAYLOAD_BYTES:
-            break
-    return mended
+            return mended
+    return interrupted(record, (), verdicts, now)
 
 
 def _cached(store: Store, scope: SessionId, record: MessageRecord) -> tuple[Block, ...]:

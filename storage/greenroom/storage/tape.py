@@ -43,7 +43,7 @@ def _head_of_grant(tape: Tape) -> int:
 
 
 @final
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Tape:
     """One session's tape, held by its owner.
 
@@ -54,6 +54,9 @@ class Tape:
     grant: Grant
     head: int = attrs.field(default=attrs.Factory(_head_of_grant, takes_self=True))
     """Where the tape ends, as far as pieces have run."""
+
+    def __repr__(self) -> str:
+        return f"<Tape {self.scope!r} token {self.grant.token} head {self.head}>"
 
     @property
     def scope(self) -> SessionId:

@@ -10,9 +10,9 @@ import trio
 import trio.testing
 from kit.stores import S1, Peer, open_files
 
-from greenroom.actors.readers import MAX_READERS, open_readers
+from greenroom.actors.readers import MAX_READERS, InlineReaders, open_readers
 from greenroom.protocol import StorageError
-from greenroom.storage import NoStoreError, Reader, open_reader, open_store
+from greenroom.storage import MemoryStore, NoStoreError, Reader, open_reader, open_store
 
 
 async def test_a_read_returns_what_its_function_returns(tmp_path: Path) -> None:
@@ -69,6 +69,14 @@ async def test_connections_are_few_reused_and_closed(tmp_path: Path) -> None:
         gate.set()
     assert len(opened) == len(used) == MAX_READERS
     assert open_files() == before
+
+
+async def test_inline_readers_read_at_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    readers = InlineReaders(MemoryStore.create())
+    with trio.fail_after(1), trio.testing.assert_checkpoints():
+        assert await readers.read(lambda reader: reader.scopes()) == []
 
 
 async def test_closing_waits_for_a_read_and_refuses_the_next(tmp_path: Path) -> None:

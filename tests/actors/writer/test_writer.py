@@ -223,8 +223,8 @@ async def test_a_closed_writer_refuses_and_finishes_what_it_took() -> None:
                 nursery.start_soon(
                     submit_into, writer, value(n), results, trio.CancelScope()
                 )
-            await trio.testing.wait_all_tasks_blocked()
-            store.let(9)
+                await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(let_when_closing, store, writer)
         assert sorted(results) == [0, 1, 2]
         with pytest.raises(WriterClosedError, match="the writer is closed") as caught:
             await writer.submit(value(1))
@@ -272,7 +272,7 @@ async def let_when_closing(store: GatedStore, writer: Writer) -> None:
     while True:
         await trio.lowlevel.checkpoint()
         if writer._is_closed:
-            store.let()
+            store.let(9)
             return
 
 
@@ -412,6 +412,28 @@ async def test_a_failed_commit_fails_each_waiter_with_an_error_of_its_own(
     assert len({id(error) for error in errors}) == 5
 
 
+async def test_a_piece_that_nobody_waits_for_rides_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writer_module, "MAX_QUEUED", 2)
+    store = GatedStore(is_open=False)
+    ended: list[Settled] = []
+    async with open_writer(store) as writer:
+        writer.submit_soon(value(1), ended.append)
+        await store.wait_entered()
+        writer.submit_soon(raising(LookupError()), ended.append)
+        assert ended == []
+        writer.submit_soon(value("no room"), ended.append)
+        assert "2 pieces wait already" in str(ended.pop().error)
+        assert repr(writer) == "<Writer 2 queued, open>"
+        store.let(9)
+    assert [one.value for one in ended] == [1, None]
+    assert isinstance(ended[1].error, LookupError)
+    writer.submit_soon(value("late"), ended.append)
+    assert isinstance(ended[2].error, WriterClosedError)
+    assert repr(writer) == "<Writer 0 queued, closed>"
+
+
 async def test_an_inline_writer_runs_each_piece_at_once(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -422,4 +444,7 @@ async def test_an_inline_writer_runs_each_piece_at_once(
     with pytest.raises(LookupError):
         await writer.submit(raising(LookupError()))
     await writer.flush()
-    assert store.groups == [1, 1, 1]
+    ended: list[Settled] = []
+    writer.submit_soon(value(4), ended.append)
+    assert ended == [Settled(4)]
+    assert store.groups == [1, 1, 1, 1]

@@ -81,7 +81,7 @@ def _every_process_lives(member_id: str) -> bool:
 
 
 @final
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class MemoryStore:
     """See `Store`."""
 
@@ -95,6 +95,9 @@ class MemoryStore:
         """Make an empty one; *lives* says whether the process of a member lives."""
         tables = Tables(lives)
         return cls(tables, Writes(tables.undo))
+
+    def __repr__(self) -> str:
+        return f"<MemoryStore {len(self._tables.sessions)} sessions>"
 
     #### Reads
 

@@ -18,7 +18,10 @@ from ._connection import one, run
 APPLICATION_ID: Final = 0x67726E72
 """``grnr``: tells our file from any other SQLite database."""
 
-_M001_INITIAL: Final = """
+_M001_INITIAL: Final = f"""
+PRAGMA application_id = {APPLICATION_ID};
+CREATE TABLE migration (version INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
+
 CREATE TABLE member (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     node TEXT NOT NULL,
@@ -204,8 +207,5 @@ def migrate(db: apsw.Connection) -> None:
 
 def _apply(db: apsw.Connection, version: int) -> None:
     name, sql = MIGRATIONS[version]
-    if version == 0:
-        run(db, f"PRAGMA application_id = {APPLICATION_ID}")
-        run(db, "CREATE TABLE migration (version INTEGER PRIMARY KEY, name TEXT)")
     run(db, sql)
     run(db, "INSERT INTO migration VALUES (?, ?)", version + 1, name)

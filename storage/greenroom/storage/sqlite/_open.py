@@ -6,6 +6,7 @@ has it alone and says who is in the way. A reader asks for nothing.
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -126,13 +127,8 @@ def _open_migrated(folder: Path) -> apsw.Connection:
 
 def _named(folder: Path, lock: FolderLock, what: str) -> StorageError:
     try:
-        reader = _connect_reader(folder / DATABASE)
-    except StorageError:
-        return locked_error(lock.holder(), what)
-    try:
-        nodes = living_nodes(reader, Proofs(folder / MEMBERS))
+        with closing(_connect_reader(folder / DATABASE)) as reader:
+            nodes = living_nodes(reader, Proofs(folder / MEMBERS))
     except (StorageError, apsw.Error):
         nodes = []
-    finally:
-        reader.close()
     return locked_error(", ".join(nodes) or lock.holder(), what)

@@ -59,7 +59,7 @@ from ._search import index_batch
 
 
 @final
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SqliteReader:
     """A connection that only reads; no membership."""
 
@@ -85,13 +85,16 @@ class SqliteReader:
     is_elsewhere = _reads.is_elsewhere
     cached_blocks = _reads.cached_blocks
 
+    def __repr__(self) -> str:
+        return f"<SqliteReader {self.connection.filename!r}>"
+
     def close(self) -> None:
         """Close the connection."""
         self.connection.close()
 
 
 @final
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SqliteStore:
     """The writer; see `Store`."""
 
@@ -119,6 +122,9 @@ class SqliteStore:
     run_entries = _reads.run_entries
     is_elsewhere = _reads.is_elsewhere
     cached_blocks = _reads.cached_blocks
+
+    def __repr__(self) -> str:
+        return f"<SqliteStore {str(self.folder)!r}>"
 
     def close(self) -> None:
         """Close the connection; members that did not leave are dead from here on."""
@@ -350,10 +356,8 @@ class SqliteStore:
 
     def log_bytes(self) -> int:
         """See `Store.log_bytes`."""
-        try:
-            return Path(f"{self.connection.filename}-wal").stat().st_size
-        except FileNotFoundError:
-            return 0
+        log = Path(f"{self.connection.filename}-wal")
+        return log.stat().st_size if log.exists() else 0
 
     #### Groups
 
