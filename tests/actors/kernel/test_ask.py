@@ -274,6 +274,17 @@ async def test_an_asker_that_exits_gives_up_what_it_asked() -> None:
         keeps.asks[0].reply.set_value(1)
 
 
+async def test_what_is_asked_for_an_exited_actor_is_not_sent() -> None:
+    keeps = Keeps()
+    async with open_system() as system:
+        other, gone = system.spawn("b", keeps), system.spawn("a", Keeps())
+        gone.stop(PARENT)
+        await gone.wait_exited()
+        other.ask_nowait(Double(1), reply_to=gone, tag=None)
+        await wait_all_tasks_blocked()
+        assert keeps.asks == []
+
+
 async def test_asking_nowait_a_full_mailbox_raises() -> None:
     async with open_system(report=lambda _: None) as system:
         other = system.spawn("b", sleeper, capacity=1, shutdown=0)

@@ -438,7 +438,49 @@ async def test_a_child_that_never_ends_is_abandoned_and_the_parent_is_on_time(
         release.set()
         await wait_all_tasks_blocked()
         assert heard == [Abandoned()]
+        assert child.exit_reason == Abandoned()
     assert "'p/c' did not end" in caplog.text
+
+
+async def test_an_exit_reason_never_changes_whatever_ends_at_the_same_moment(
+    autojump_clock,
+) -> None:
+    """Nobody has time left: whoever is abandoned stays so when it ends after all."""
+    release, exits, refs = trio.Event(), {}, {}
+
+    class Watcher:
+        def handle(self, message: object, ctx: Context) -> None:
+            match message:
+                case Exited():
+                    exits.setdefault(message.ref, []).append(message.reason)
+                case Stop():
+                    ctx.exit()
+                case _:
+                    pass
+
+    def above(name: str, behaviour):
+        async def parent(ctx: Context) -> None:
+            refs[name] = ctx.spawn(name, behaviour, shutdown=0)
+            await obeys(ctx)
+
+        return parent
+
+    stuck = partial(stubborn, release)
+    async with open_system(report=lambda _: None) as system:
+        watcher = system.spawn("w", Watcher(), capacity=1)
+        for number in range(8):
+            name = f"p{number}"
+            top = above(f"m{number}", above(f"c{number}", stuck))
+            refs[name] = system.spawn(name, top)
+        await wait_all_tasks_blocked()
+        for ref in refs.values():
+            ref.watch(watcher)
+        for number in range(8):
+            refs[f"p{number}"].cancel(USER_STOP, within=0)
+        await trio.sleep(5)
+        release.set()
+        await wait_all_tasks_blocked()
+    assert exits == {ref: [ref.exit_reason] for ref in refs.values()}
 
 
 async def test_an_ending_actor_starts_no_children() -> None:
@@ -565,6 +607,26 @@ async def test_waiting_for_an_exit_can_be_cancelled() -> None:
         assert await ref.wait_exited() == Stopped(USER_STOP)
         with pytest.raises(ActorExitedError):
             await ref.wait_started()
+
+
+async def test_exited_actors_leave_nothing_to_the_collector() -> None:
+    async with open_system() as system:
+        await wait_all_tasks_blocked()
+        gc.collect()
+        gc.disable()
+        try:
+            before = sum(isinstance(one, Context) for one in gc.get_objects())
+            for number in range(20):
+                made = ObeysHosted() if number % 2 else obeys
+                ref = system.spawn(f"a{number}", made)
+                ref.stop(USER_STOP)
+                await ref.wait_exited()
+            del ref
+            await wait_all_tasks_blocked()
+            after = sum(isinstance(one, Context) for one in gc.get_objects())
+        finally:
+            gc.enable()
+    assert after == before
 
 
 async def test_an_exited_actor_is_freed_while_a_reference_to_it_is_kept() -> None:

@@ -151,7 +151,7 @@ async def test_two_children_that_fail_together_come_back_once_each() -> None:
             assert child is not None
             child.tell_nowait(ValueError(name))
         await wait_all_tasks_blocked()
-    assert events[:4] == ["+a", "+b", "+a", "+b"]
+        assert events == ["+a", "+b", "+a", "+b"]
 
 
 async def test_too_many_restarts_escalate_with_the_causes() -> None:
@@ -433,6 +433,31 @@ async def test_killing_a_supervisor_kills_all_below_with_a_cause() -> None:
     assert causes == dict.fromkeys(
         ("child", "parent", "grandchild"), CancelCause.PARENT
     )
+
+
+@pytest.mark.parametrize("grade", ["task", "hosted"])
+async def test_what_is_started_below_a_killed_supervisor_never_runs(grade) -> None:
+    log, late = [], []
+
+    async def ran(ctx: Context) -> None:
+        log.append("+w")
+
+    async def parent(ctx: Context) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            made = ran if grade == "task" else Worker("w", log)
+            late.append(ctx.spawn("late", made))
+
+    async with open_system() as system:
+        top = system.supervisor("top")
+        top.spawn("p", parent)
+        await wait_all_tasks_blocked()
+        top.ref.cancel(USER_STOP)
+        await wait_all_tasks_blocked()
+        assert late[0].exit_reason == Stopped(CancelCause.PARENT)
+        assert system.tree() == ()
+    assert log == []
 
 
 async def test_a_supervisor_answers_no_requests() -> None:

@@ -156,7 +156,8 @@ class Cell:
 
     def set_up(self) -> None:
         """The asynchronous set-up is done: published, and `Started` comes first."""
-        self.lanes.urgent = [*(self.lanes.urgent or ()), STARTED]
+        # Nothing was taken yet, so this is the next message.
+        self.lanes.urgent = [STARTED]
         self.publish()
 
     def wait_for(self, waker: Waker, phase: Phase) -> None:

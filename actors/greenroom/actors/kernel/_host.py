@@ -129,7 +129,7 @@ def _handle(cell: Cell, budget: int, until: float) -> int:
 def _change(cell: Cell, error: BaseException | None) -> None:
     cell.lanes.current = None
     turn, cell.turn = cell.turn, None
-    if error is None and callable(turn) and cell.cancel_cause is None:
+    if error is None and callable(turn):
         # The scope is set now and not by the task, so that a cancel finds it.
         cell.scope = trio.CancelScope()
         _supervisor_of(cell).run(cell.name, live, cell, turn)

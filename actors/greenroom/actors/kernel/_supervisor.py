@@ -93,8 +93,7 @@ class Supervisor:
                 for name, fn, args in self._waiting:
                     self._nursery.start_soon(fn, *args, name=name)
                 self._waiting.clear()
-                if self._cell.cancel_cause is None:
-                    self._start_fixed()
+                self._start_fixed()
                 failure = await self._serve(ctx)
             except Exception as exc:
                 # Raised below: the nursery would wrap it in a group.
