@@ -36,6 +36,10 @@ TESTS: Final = Path(__file__).parent
 SCHEDULING: Final = Path("/proc/self/schedstat")
 """Nanoseconds the main thread ran, and those it waited for a processor; Linux only."""
 
+# What fails inside the kit should say as much as what fails in a test; before anything
+# imports it.
+pytest.register_assert_rewrite("kit")
+
 settings.register_profile(
     "ci",
     derandomize=True,
