@@ -116,6 +116,7 @@ from ._messages import (
     MessageMetadata as MessageMetadata,
     MessageRecord as MessageRecord,
     MessageStatus as MessageStatus,
+    ProgressSnapshot as ProgressSnapshot,
     QuestionOption as QuestionOption,
     Reasoning as Reasoning,
     ReasoningBlock as ReasoningBlock,
@@ -135,6 +136,11 @@ from ._permission import (
     PermissionNeeds as PermissionNeeds,
     PermissionVerdict as PermissionVerdict,
     permission_verdict as permission_verdict,
+)
+from ._progress import (
+    Observation as Observation,
+    normalise_result as normalise_result,
+    observe as observe,
 )
 from ._recovery import (
     INTERRUPTED as INTERRUPTED,
@@ -162,6 +168,7 @@ from ._retry import (
     server_delay_ms as server_delay_ms,
 )
 from ._run import (
+    NO_PROGRESS as NO_PROGRESS,
     RUN_TRANSITIONS as RUN_TRANSITIONS,
     AskModel as AskModel,
     BatchEnded as BatchEnded,
@@ -175,6 +182,7 @@ from ._run import (
     RefuseCalls as RefuseCalls,
     RoundEnded as RoundEnded,
     RunCalls as RunCalls,
+    RunEvent as RunEvent,
     RunMachine as RunMachine,
     RunState as RunState,
     Terminal as Terminal,

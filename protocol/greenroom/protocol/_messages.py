@@ -175,6 +175,8 @@ class ActionBlock(
     options: tuple[QuestionOption, ...] = ()
     multiple: bool = False
     custom: bool = True
+    stop_label: str | None = None
+    """The option that ends the turn instead of going on."""
     round: int = 0
     status: BlockStatus = "pending"
     answer: str | None = None
@@ -203,6 +205,18 @@ Block = (
 )
 
 
+class ProgressSnapshot(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """What the guards remember; kept in the message's metadata (TOL-22)."""
+
+    fingerprint: str
+    repeated_batch_count: int = 1
+    evidence: Literal["strong", "weak"] = "strong"
+    calls_fingerprint: str = ""
+    repeated_calls_count: int = 1
+
+
 class MessageMetadata(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"
 ):
@@ -218,6 +232,8 @@ class MessageMetadata(
     max_provider_rounds: int | None = None
     request_seq: int = 0
     tool_calls: int = 0
+    no_progress_tool_loop: ProgressSnapshot | None = None
+    """What the guards against loops remember."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     total_tokens: int | None = None

@@ -13,7 +13,8 @@ the events of `RUN_TRANSITIONS` and no other. What ends a run from outside
 
 Precedence inside an event is the order of the `if`s: for a round, a failure beats
 everything, then a cut batch, then a missing stop (RUN-16..RUN-20); after a batch, a
-fatal tool error, then a pause, then the round limit (TOL-04).
+fatal tool error, then a pause, then a loop without progress, then the round limit
+(TOL-04).
 """
 
 from __future__ import annotations
@@ -53,6 +54,19 @@ TOO_MANY_CALLS: Final = (
 )
 
 
+@attrs.frozen
+class Fault:
+    """What went wrong, for the user and for programs."""
+
+    code: str
+    text: str
+
+
+NO_PROGRESS: Final = Fault(
+    "no_progress", "the model repeated the same tool calls and got the same results"
+)
+
+
 class RunState(Enum):
     """Where a run stands."""
 
@@ -73,13 +87,8 @@ class RunState(Enum):
 class Begun:
     """The run may start."""
 
-
-@attrs.frozen
-class Fault:
-    """What went wrong, for the user and for programs."""
-
-    code: str
-    text: str
+    stuck: bool = False
+    """The batch that paused it before brought nothing new once more (TOL-22)."""
 
 
 @attrs.frozen
@@ -109,6 +118,8 @@ class BatchEnded:
     paused: bool = False
     fatal: Fault | None = None
     """The batch cannot go on: tool results do not fit (TOL-17)."""
+    stuck: bool = False
+    """The same batch brought the same results too often (TOL-20)."""
 
 
 @attrs.frozen
@@ -239,6 +250,8 @@ class RunMachine:
 
     def _step(self, event: RunEvent) -> tuple[RunMachine, RunCommand]:
         match event:
+            case Begun(stuck=True):
+                return self._end(_error("no_progress", NO_PROGRESS))
             case Begun():
                 return self._next_round()
             case RoundEnded():
@@ -311,6 +324,8 @@ class RunMachine:
             return counted._end(_error("tool_error", event.fatal))
         if event.paused:
             return counted._end(Terminal("paused", "interaction", "pending"))
+        if event.stuck:
+            return counted._end(_error("no_progress", NO_PROGRESS))
         return counted._next_round()
 
     def _end(self, terminal: Terminal) -> tuple[RunMachine, RunCommand]:

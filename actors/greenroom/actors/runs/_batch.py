@@ -38,6 +38,7 @@ from greenroom.protocol import (
     ItemId,
     JournalError,
     OperationId,
+    QuestionOption,
     ToolCallBlock,
     permission_verdict,
     safe_text,
@@ -251,6 +252,40 @@ class Batch:
         """Give *calls* an error result, without checking or running them (TOL-14)."""
         for item_id in calls:
             self.finish(self._block(item_id), ToolResult(note, is_error=True))
+
+    #### The guard against loops
+
+    def settled(self, calls: Sequence[ItemId]) -> list[ToolCallBlock]:
+        """Return *calls* as they are now, with their results."""
+        return [self._block(item_id) for item_id in calls]
+
+    def unjudged(self) -> list[ToolCallBlock]:
+        """Return the calls of the round that an answer was waited for in, if any."""
+        newest = self.draft.blocks[-1].round if self.draft.blocks else 0
+        blocks = [block for block in self.draft.blocks if block.round == newest]
+        if any(isinstance(b, ActionBlock) and b.stop_label for b in blocks):
+            # The question was the guard's own: it has seen this batch.
+            return []
+        return [block for block in blocks if isinstance(block, ToolCallBlock)]
+
+    def annotate(self, call: ToolCallBlock, note: str) -> None:
+        """Put *note* behind the result of *call*."""
+        self._replace(call, response=f"{call.response or ''}\n{note}")
+
+    def ask_to_go_on(self, call: ToolCallBlock, count: int) -> None:
+        """Ask the user whether calls that repeat shall go on."""
+        question = ActionBlock(
+            id=self.draft.new_id(),
+            action="question_request",
+            origin="question",
+            tool_block_id=call.id,
+            title="The same calls again and again",
+            detail=f"The model made the same calls {count} times. Shall it go on?",
+            options=(QuestionOption("go on"), QuestionOption("stop")),
+            stop_label="stop",
+            round=call.round,
+        )
+        self._changed(self.draft.add(question))
 
     #### Blocks
 

@@ -20,6 +20,7 @@ from greenroom.actors.kernel import Context
 from greenroom.actors.tools import Tool
 from greenroom.protocol import (
     AskModel,
+    BatchEnded,
     Begun,
     CallsRefused,
     Counters,
@@ -33,6 +34,7 @@ from greenroom.protocol import (
     RefuseCalls,
     RoundEnded,
     RunCalls,
+    RunEvent,
     RunKind,
     RunMachine,
     RunStarted,
@@ -40,6 +42,7 @@ from greenroom.protocol import (
     ToolCallBlock,
     ViewBuilder,
     interrupted_terminal,
+    observe,
 )
 
 from ._attempts import AttemptIdentity, Attempts, RoundReply
@@ -119,6 +122,7 @@ class Run:
             started_at=ctx.clock.now(),
             counters=Counters(metadata.provider_rounds, metadata.request_seq),
             tool_calls=metadata.tool_calls,
+            guard=metadata.no_progress_tool_loop,
         )
         settlement = Settlement(
             active.plan, ports, active.draft, progress, ctx.clock.now
@@ -212,7 +216,7 @@ class Loop:
 
     async def work(self) -> Terminal:
         """Perform the machine's commands until it ends."""
-        self.machine, command = self.machine.after(Begun())
+        self.machine, command = self.machine.after(self._begin())
         while not isinstance(command, End):
             match command:
                 case AskModel(counters=counters):
@@ -223,6 +227,18 @@ class Loop:
                     event = await self._refuse_calls(calls, note)
             self.machine, command = self.machine.after(event)
         return command.terminal
+
+    def _begin(self) -> RunEvent:
+        # A batch that paused was not judged then: its results came with the answers.
+        last = self.batch.unjudged()
+        if not last:
+            return Begun()
+        before = self.run.progress.guard
+        seen = observe(before, last)
+        self.run.progress.guard = seen.snapshot
+        if seen.note is not None:
+            self.batch.annotate(last[-1], seen.note)
+        return Begun(stuck=seen.verdict == "stop")
 
     async def _ask(self, counters: Counters) -> RoundEnded:
         run, draft = self.run, self.run.active.draft
@@ -277,15 +293,28 @@ class Loop:
             counters=self.run.progress.counters,
         )
 
-    async def _run_calls(self, calls: tuple[ItemId, ...]) -> Any:  # noqa: ANN401 - BatchEnded
+    async def _run_calls(self, calls: tuple[ItemId, ...]) -> BatchEnded:
         self.batch.started = 0
         try:
             event = await self.batch.run(calls)
         finally:
             self.run.progress.tool_calls += self.batch.started
         if not event.paused:
+            event = self._judge(event, calls)
             await self._close_round()
         return event
+
+    def _judge(self, event: BatchEnded, calls: tuple[ItemId, ...]) -> BatchEnded:
+        settled = self.batch.settled(calls)
+        seen = observe(self.run.progress.guard, settled)
+        self.run.progress.guard = seen.snapshot
+        if seen.note is not None:
+            self.batch.annotate(settled[-1], seen.note)
+        if seen.verdict == "ask":
+            self.batch.ask_to_go_on(settled[-1], seen.snapshot.repeated_calls_count)
+        return attrs.evolve(
+            event, stuck=seen.verdict == "stop", paused=seen.verdict == "ask"
+        )
 
     async def _refuse_calls(self, calls: tuple[ItemId, ...], note: str) -> CallsRefused:
         self.batch.refuse(calls, note)

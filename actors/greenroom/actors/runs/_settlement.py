@@ -24,6 +24,7 @@ from greenroom.protocol import (
     InternalError,
     MessageMetadata,
     MessageRecord,
+    ProgressSnapshot,
     ReasoningBlock,
     RunTerminal,
     Terminal,
@@ -67,6 +68,7 @@ class Progress:
     started_at: float
     counters: Counters = attrs.field(factory=Counters)
     tool_calls: int = 0
+    guard: ProgressSnapshot | None = None
     usage: Usage | None = None
     first_output_at: float | None = None
 
@@ -191,6 +193,7 @@ class Settlement:
             max_provider_rounds=self.plan.settings.max_rounds,
             request_seq=progress.counters.request_seq,
             tool_calls=progress.tool_calls,
+            no_progress_tool_loop=progress.guard,
             input_tokens=usage and usage.input,
             output_tokens=usage and usage.output,
             total_tokens=usage and usage.total,

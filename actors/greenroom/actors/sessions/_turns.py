@@ -161,22 +161,33 @@ def _answer_question(
         case Reply(text=text):
             text = _checked_reply(action, text)
             told = msgspec.structs.replace(action, status="success", answer=text)
-            result = msgspec.structs.replace(call, status="success", response=text)
-            return Answered((told, result), "continue", call.id)
+            result = _with_answer(call, text)
+            ends = action.stop_label is not None and text == action.stop_label
+            after: Next = "wait_for_user" if ends else "continue"
+            return Answered((told, result), after, call.id)
         case Other():
             told = msgspec.structs.replace(action, status="success", answer="other")
-            text = "the user will answer with a message of their own"
-            result = msgspec.structs.replace(call, status="success", response=text)
+            result = _with_answer(call, "I will write a message of my own")
             return Answered((told, result), "wait_for_user", call.id)
         case Deny(reason=reason):
             told = msgspec.structs.replace(
                 action, status="denied", answer=reason or None
             )
             text = "the user declined to answer" + (f": {reason}" if reason else "")
-            result = msgspec.structs.replace(call, status="error", response=text)
+            result = _with_answer(call, text)
+            if not call.response:
+                result = msgspec.structs.replace(result, status="error")
             return Answered((told, result), "continue", call.id)
         case _:
             raise _wrong(action, "reply, other or deny", given)
+
+
+def _with_answer(call: ToolCallBlock, text: str) -> ToolCallBlock:
+    # A call that was only asked about keeps what it brought.
+    if call.response:
+        said = f"{call.response}\n[the user was asked about this and said: {text}]"
+        return msgspec.structs.replace(call, response=said)
+    return msgspec.structs.replace(call, status="success", response=text)
 
 
 def _checked_reply(action: ActionBlock, text: str) -> str:
