@@ -8,6 +8,7 @@ never one call's own mistake.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import assert_never
 
 import msgspec
@@ -112,12 +113,17 @@ def _started(record: DispatchCommitted | RunTerminal, find: Find) -> RunStarted:
         raise _conflict(record, f"the run's start is damaged: {exc}") from exc
 
 
+@lru_cache(maxsize=1_024)
+def _run_hash(run_id: RunId) -> str:
+    return sha256_hex(run_id)
+
+
 def _started_key(run_id: RunId) -> str:
-    return f"execution:v1:run:{sha256_hex(run_id)}:started"
+    return f"execution:v1:run:{_run_hash(run_id)}:started"
 
 
 def _terminal_key(run_id: RunId) -> str:
-    return f"execution:v1:run:{sha256_hex(run_id)}:terminal"
+    return f"execution:v1:run:{_run_hash(run_id)}:terminal"
 
 
 def _dispatch_key(operation: OperationId) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import apsw
@@ -315,5 +316,7 @@ def _forget_words(db: apsw.Connection, session: int) -> None:
     )
 
 
+# A run's own keys are asked for by every commit of it.
+@lru_cache(maxsize=4_096)
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()[:16]
