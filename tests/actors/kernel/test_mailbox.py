@@ -80,6 +80,29 @@ async def test_control_that_comes_during_a_batch_overtakes_the_rest_of_it() -> N
     assert seen[:5] == [Started(), 0, 1, "urgent", 2]
 
 
+async def test_a_thousand_control_messages_cost_few_steps() -> None:
+    """A list of control mail is a batch like one of work."""
+    seen = []
+
+    async def actor(ctx: Context) -> None:
+        async for message in ctx.mailbox:
+            seen.append(message)
+            if message == 999:
+                return
+
+    async with open_system() as system:
+        ref = system.spawn("a", actor)
+        await ref.wait_started()
+        for number in range(1000):
+            ref.tell_control(number, key=number)
+        steps = 0
+        while not ref.exited:
+            await trio.lowlevel.checkpoint()
+            steps += 1
+    assert seen == [Started(), *range(1000)]
+    assert steps < 500
+
+
 async def test_one_control_message_a_key_waits_and_the_first_wins() -> None:
     gate = Gate()
     async with open_system() as system:

@@ -49,6 +49,10 @@ class Restart(Enum):
     """Never."""
 
 
+# Read for each spawn and exit; see `_phase` for what reading it off its class costs.
+TEMPORARY: Final = Restart.TEMPORARY
+
+
 @final
 class Strategy(Enum):
     """Which children go down with one that is restarted."""
@@ -138,7 +142,7 @@ def spawn_terms(
     behaviour: object, capacity: int, restart: Restart, shutdown: float, watch: bool
 ) -> Terms:
     """The terms of a child given by its behaviour."""
-    if restart is Restart.TEMPORARY:
+    if restart is TEMPORARY:
         if capacity == DEFAULT_CAPACITY and shutdown == DEFAULT_SHUTDOWN and not watch:
             return SPAWNED
         return _checked(Terms(None, restart, shutdown, capacity, None, watch))

@@ -36,7 +36,7 @@ from ._messages import (
     Stop,
     Stopped,
 )
-from ._phase import Phase
+from ._phase import CLOSING, EXITED, LIVE, NEW, Phase
 from ._ref import Ref
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Cell:
         # None after the exit, unless it waits to be started again.
         self.terms: Terms | None = terms
         self.lanes = Lanes(terms.capacity)
-        self.phase = Phase.NEW
+        self.phase = NEW
         self.reason: ExitReason | None = None
         # The reason it will exit with once its children have: set at `CLOSING`.
         self.ending: ExitReason | None = None
@@ -150,8 +150,8 @@ class Cell:
         self.kernel.host.enqueue(self)
 
     def publish(self) -> None:
-        if self.phase < Phase.LIVE:
-            self.phase = Phase.LIVE
+        if self.phase < LIVE:
+            self.phase = LIVE
             self._announce()
 
     def set_up(self) -> None:
@@ -189,13 +189,13 @@ class Cell:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     async def wait_exited(self) -> ExitReason:
-        await self._wait_for(Phase.EXITED)
+        await self._wait_for(EXITED)
         assert self.reason is not None
         return self.reason
 
     async def wait_started(self) -> None:
-        await self._wait_for(Phase.LIVE)
-        if self.phase >= Phase.CLOSING:
+        await self._wait_for(LIVE)
+        if self.phase >= CLOSING:
             raise self.exited_error()
 
     def watch(self, watcher: Ref[Any]) -> None:
@@ -213,14 +213,14 @@ class Cell:
 
     def published_child(self, name: str) -> Ref[Any] | None:
         child = (self.children or {}).get(name)
-        if child is None or not Phase.LIVE <= child.phase < Phase.CLOSING:
+        if child is None or not LIVE <= child.phase < CLOSING:
             return None
         return child.ref
 
     #### Ending
 
     def stop(self, cause: CancelCause) -> None:
-        if self.phase >= Phase.CLOSING:
+        if self.phase >= CLOSING:
             return
         # One `Stop` is queued at a time; the first cause wins until it is read.
         if self.stop_cause is None or not self.lanes.holds(Stop):
@@ -228,7 +228,7 @@ class Cell:
             self.lanes.push(STOPS[cause])
 
     def cancel(self, cause: CancelCause, within: float | None = None) -> None:
-        if self.phase is Phase.EXITED:
+        if self.phase is EXITED:
             return
         bound = CLEANUP_HARD if within is None else within
         self.condemn(cause, trio.current_time() + bound)
@@ -279,7 +279,7 @@ class Cell:
 
     def close(self, reason: ExitReason) -> int:
         """Refuse mail from now on. Returns how many tells are left unread."""
-        self.phase = Phase.CLOSING
+        self.phase = CLOSING
         self.ending = reason
         if self.timers is not None:
             self.kernel.timers.drop(self)
@@ -287,11 +287,11 @@ class Cell:
 
     def finish(self, reason: ExitReason, tells_left: int) -> None:
         """Exit, exactly once: an actor that was abandoned finishes no second time."""
-        if self.phase is Phase.EXITED:
+        if self.phase is EXITED:
             return
         supervisor = self.nursery_of
         restarts = supervisor is not None and supervisor.will_restart(self, reason)
-        self.phase = Phase.EXITED
+        self.phase = EXITED
         self.reason = reason
         if tells_left or isinstance(reason, Failed):
             report = ExitReport(self.path, reason, tells_left, restarts)
@@ -320,14 +320,14 @@ class Cell:
 
     def abandon(self) -> None:
         """Give up on a task that outlived its bounds; it is reported and left."""
-        if self.phase is Phase.EXITED:
+        if self.phase is EXITED:
             return
         log.error(
             "actor %r did not end within its bounds; its parent goes on without it",
             self.path,
         )
         self.cancel(CancelCause.PARENT, 0.0)
-        left = self.close(Abandoned()) if self.phase < Phase.CLOSING else 0
+        left = self.close(Abandoned()) if self.phase < CLOSING else 0
         for child in list((self.children or {}).values()):
             child.cancel(CancelCause.PARENT)
         self.finish(Abandoned(), left)

@@ -17,7 +17,7 @@ from ._clock import perf_counter
 from ._lanes import EMPTY, Sleeper
 from ._life import finish_later, live
 from ._messages import STARTED
-from ._phase import Phase
+from ._phase import CLOSING, NEW, STARTING
 
 if TYPE_CHECKING:
     from ._cell import Cell
@@ -83,11 +83,11 @@ def drain(cell: Cell, budget: int, until: float) -> int:
     An actor may be queued again after it ended or became a task; then it has no
     business here.
     """
-    if cell.hosted is None or cell.scope is not None or cell.phase >= Phase.CLOSING:
+    if cell.hosted is None or cell.scope is not None or cell.phase >= CLOSING:
         return budget
     error = None
     try:
-        if cell.phase is Phase.NEW and cell.turn is None:
+        if cell.phase is NEW and cell.turn is None:
             _start(cell)
         budget = _handle(cell, budget, until)
     except BaseException as exc:
@@ -101,7 +101,7 @@ def _start(cell: Cell) -> None:
     hosted, ctx = cell.hosted, cell.ctx
     assert hosted is not None
     assert ctx is not None
-    cell.phase = Phase.STARTING
+    cell.phase = STARTING
     cell.lanes.current = type(STARTED)
     hosted.handle(STARTED, ctx)
     cell.publish()

@@ -244,7 +244,7 @@ class Lanes:
         self.wake()
         return True
 
-    def put_or_wait(self, item: Sender | Ask[Any]) -> None:
+    def wait_for_room(self, item: Sender | Ask[Any]) -> None:
         """Queue *item* among those who wait for room. The lane must be full."""
         if self.senders is None:
             self.senders = {}
@@ -288,11 +288,17 @@ class Lanes:
         if self.control:
             self.urgent = self._take_control()
             return self.urgent.pop()
-        if not self.hand:
-            if not self.work:
-                return EMPTY
-            self.hand = self._take_work()
-        return self.hand.pop()
+        if self.hand:
+            return self.hand.pop()
+        work = self.work
+        if not work:
+            return EMPTY
+        self.work = None
+        if self.senders:
+            self.admit()
+        work.reverse()
+        self.hand = work
+        return work.pop()
 
     def next_batch(self) -> list[object]:
         """Take all mail, control first."""
@@ -325,14 +331,6 @@ class Lanes:
         self.control = self.keys = None
         control.reverse()
         return control
-
-    def _take_work(self) -> list[object]:
-        work = self.work or []
-        self.work = None
-        if self.senders:
-            self.admit()
-        work.reverse()
-        return work
 
     def admit(self) -> None:
         """Let those in who wait for room, in order, as far as there is room."""

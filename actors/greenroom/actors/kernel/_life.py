@@ -12,7 +12,7 @@ import trio
 from ._cell import CLEANUP_HARD, CLEANUP_SOFT, Cell
 from ._context import Context
 from ._messages import CancelCause, ExitReason
-from ._phase import Phase
+from ._phase import EXITED
 
 SETTLING: Final = 0.9
 """What a child gets of its parent's time, so that it can settle before the bound."""
@@ -40,7 +40,7 @@ async def live(cell: Cell, work: Work) -> None:
                 # Nobody cancels an actor without a cause but the end of the loop.
                 cell.cancel_cause = CancelCause.PROCESS_EXIT
     cell.scope = None
-    if cell.phase is Phase.EXITED:  # it was abandoned
+    if cell.phase is EXITED:  # it was abandoned
         return
     if error is None and cell.hosted is not None and not _is_over(cell):
         cell.kernel.host.enqueue(cell)
@@ -91,7 +91,7 @@ async def close_children(cell: Cell) -> None:
 def _youngest(cell: Cell) -> list[Cell]:
     group: list[Cell] = []
     for child in reversed(list((cell.children or {}).values())):
-        if child.phase is Phase.EXITED:  # it waited to be started again
+        if child.phase is EXITED:  # it waited to be started again
             child.leave_parent()
         elif child.terms is not None and child.terms.ordered:
             return group or [child]
@@ -110,7 +110,7 @@ async def end(cells: Sequence[Cell], cause: CancelCause, owner: Cell | None) -> 
     countdown = Countdown()
     for cell in cells:
         countdown.count(cell)
-    while ends := [one for one in ends if one.cell.phase is not Phase.EXITED]:
+    while ends := [one for one in ends if one.cell.phase is not EXITED]:
         now = trio.current_time()
         for one in ends:
             one.step(now, inf if owner is None else owner.budget_at - now)
@@ -179,9 +179,9 @@ class Countdown:
         self._task: trio.lowlevel.Task | None = None
 
     def count(self, cell: Cell) -> None:
-        if cell.phase is not Phase.EXITED:
+        if cell.phase is not EXITED:
             self._left += 1
-            cell.wait_for(self, Phase.EXITED)
+            cell.wait_for(self, EXITED)
 
     def wake(self) -> None:
         self._left -= 1

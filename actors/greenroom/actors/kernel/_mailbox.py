@@ -17,7 +17,7 @@ import trio
 
 from ._clock import perf_counter
 from ._messages import STARTED
-from ._phase import Phase
+from ._phase import LIVE, NEW, STARTING
 
 if TYPE_CHECKING:
     from ._cell import Cell
@@ -56,19 +56,21 @@ class Mailbox(Generic[M]):
         lanes = self._lanes
         if (
             self._quota > 0
-            and lanes.hand
-            and not lanes.urgent
-            and lanes.control is None
+            and (lanes.hand or lanes.urgent)
             and perf_counter() < self._until
         ):
             self._quota -= 1
             await trio.lowlevel.checkpoint_if_cancelled()
-        elif self._cell.phase < Phase.LIVE and self._is_first():
+            message = lanes.next()
+        elif self._cell.phase < LIVE and self._is_first():
             await trio.lowlevel.checkpoint_if_cancelled()
-            return cast("M", STARTED)
+            message = STARTED
         else:
             await self._wait_for_mail()
-        message = lanes.next()
+            message = lanes.next()
+            if lanes.hand or lanes.urgent:
+                self._quota = BATCH_MESSAGES - 1
+                self._until = perf_counter() + BATCH_SECONDS
         lanes.current = type(message)
         return cast("M", message)
 
@@ -78,7 +80,7 @@ class Mailbox(Generic[M]):
         Always a checkpoint. Control that arrives later is in the next batch. The
         first batch is `Started` alone.
         """
-        if self._cell.phase < Phase.LIVE and self._is_first():
+        if self._cell.phase < LIVE and self._is_first():
             await trio.lowlevel.checkpoint_if_cancelled()
             return [cast("M", STARTED)]
         await self._wait_for_mail()
@@ -88,15 +90,15 @@ class Mailbox(Generic[M]):
 
     def receive_nowait_batch(self) -> list[M]:
         """Take all mail that waits, control first; an empty list when none does."""
-        if self._cell.phase < Phase.LIVE and self._is_first():
+        if self._cell.phase < LIVE and self._is_first():
             return [cast("M", STARTED)]
         return cast("list[M]", self._lanes.next_batch())
 
     # An actor has handled `Started` when it asks for more.
     def _is_first(self) -> bool:
         cell = self._cell
-        if cell.phase is Phase.NEW:
-            cell.phase = Phase.STARTING
+        if cell.phase is NEW:
+            cell.phase = STARTING
             cell.lanes.current = type(STARTED)
             return True
         cell.publish()
@@ -106,10 +108,12 @@ class Mailbox(Generic[M]):
     # must not be handed out by an actor that never lets others run.
     async def _wait_for_mail(self) -> None:
         lanes = self._lanes
-        if lanes.has_mail():
+        has_mail = lanes.has_mail()
+        if has_mail:
             await trio.lowlevel.checkpoint()
-        # Not `else`: an ask may have been taken back while we yielded.
-        while not lanes.has_mail():
+            # An ask may have been taken back while we yielded.
+            has_mail = lanes.has_mail()
+        while not has_mail:
             if self._task is not None:
                 raise RuntimeError(
                     f"another task reads the mailbox of {self._cell.path!r}; "
@@ -118,8 +122,7 @@ class Mailbox(Generic[M]):
             self._task = trio.lowlevel.current_task()
             lanes.rest(self)
             await trio.lowlevel.wait_task_rescheduled(self._abort)
-        self._quota = BATCH_MESSAGES - 1
-        self._until = perf_counter() + BATCH_SECONDS
+            has_mail = lanes.has_mail()
 
     def wake(self) -> None:
         """The kernel's: mail has come."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 
 class Phase(IntEnum):
@@ -18,3 +19,11 @@ class Phase(IntEnum):
     """It reads no more mail; its children are being stopped."""
     EXITED = 4
     """Its exit reason is known and its watchers have been told."""
+
+
+# Python 3.11 takes 0.15 us to read a member off its class, as long as ten attributes.
+NEW: Final = Phase.NEW
+STARTING: Final = Phase.STARTING
+LIVE: Final = Phase.LIVE
+CLOSING: Final = Phase.CLOSING
+EXITED: Final = Phase.EXITED

@@ -88,7 +88,7 @@ class Ref(Generic[M_contra]):
         if lanes.closed:
             raise self._refusal()
         sender = Sender(message, trio.lowlevel.current_task())
-        lanes.put_or_wait(sender)
+        lanes.wait_for_room(sender)
 
         def abort(_: object) -> trio.lowlevel.Abort:
             if lanes.senders is not None:
@@ -117,13 +117,13 @@ class Ref(Generic[M_contra]):
         out of it; if the actor has it already, it is told with `AskAbandoned`.
         """
         lanes = self._lanes
-        if lanes.closed:
-            await trio.lowlevel.checkpoint()
-            raise self._refusal()
         slot: ReplySlot[R] = ReplySlot(lanes, trio.lowlevel.current_task())
         ask = Ask(request, slot)
         if not lanes.put(ask):
-            lanes.put_or_wait(ask)
+            if lanes.closed:
+                await trio.lowlevel.checkpoint()
+                raise self._refusal()
+            lanes.wait_for_room(ask)
         lanes.opened(slot)
         return await trio.lowlevel.wait_task_rescheduled(slot.give_up)
 

@@ -18,7 +18,7 @@ from ._cell import Cell
 from ._context import Context
 from ._kernel import Kernel
 from ._life import live
-from ._phase import Phase
+from ._phase import CLOSING
 from ._ref import Ref
 from ._supervisor import Supervisor
 
@@ -30,7 +30,7 @@ def spawn(parent: Cell, name: str, behaviour: object, terms: Terms) -> Cell:
 
     *behaviour* is for terms without a factory.
     """
-    if parent.phase >= Phase.CLOSING:
+    if parent.phase >= CLOSING:
         raise parent.exited_error()
     check_name(name)
     siblings = parent.children

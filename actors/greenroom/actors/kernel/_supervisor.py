@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, cast, final
 import attrs
 import trio
 
-from ._behaviour import Restart, Strategy, Supervise, terms_of
+from ._behaviour import TEMPORARY, Restart, Strategy, Supervise, terms_of
 from ._cell import is_fatal
 from ._errors import ActorError, RestartLimitError
 from ._lanes import Ask
 from ._life import close_children, end
 from ._messages import CancelCause, Failed, Normal, Stop
-from ._phase import Phase
+from ._phase import CLOSING, EXITED
 
 if TYPE_CHECKING:
     from ._cell import Cell
@@ -99,8 +99,8 @@ class Supervisor:
                 # Raised below: the nursery would wrap it in a group.
                 failure = exc
             finally:
-                if self._cell.phase < Phase.CLOSING:
-                    self._cell.phase = Phase.CLOSING
+                if self._cell.phase < CLOSING:
+                    self._cell.phase = CLOSING
                 await close_children(self._cell)
                 self.settled.set()
         if failure is not None:
@@ -143,9 +143,9 @@ class Supervisor:
     def will_restart(self, cell: Cell, reason: ExitReason) -> bool:
         """Whether *cell*, which exits because of *reason*, is started again."""
         terms, parent = cell.terms, cell.parent
-        if terms is None or parent is None or terms.restart is Restart.TEMPORARY:
+        if terms is None or parent is None or terms.restart is TEMPORARY:
             return False
-        if parent.phase >= Phase.CLOSING or self._cell.phase >= Phase.CLOSING:
+        if parent.phase >= CLOSING or self._cell.phase >= CLOSING:
             return False
         if cell in self._renewing:
             return True
@@ -231,7 +231,7 @@ def _is_in_place(cell: Cell) -> bool:
     parent = cell.parent
     return (
         parent is not None
-        and parent.phase < Phase.CLOSING
+        and parent.phase < CLOSING
         and (parent.children or {}).get(cell.name) is cell
-        and cell.phase is Phase.EXITED
+        and cell.phase is EXITED
     )

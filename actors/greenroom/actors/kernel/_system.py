@@ -34,7 +34,7 @@ from ._host import Host
 from ._kernel import Crash, Kernel, ReportHook, log, log_exit
 from ._life import end, failure_in, live
 from ._messages import CancelCause, ExitReason
-from ._phase import Phase
+from ._phase import EXITED
 from ._reaper import AbandonedHook, Reaper, log_abandoned
 from ._ref import Ref
 from ._spawn import make_cell, renew, spawn
@@ -116,7 +116,7 @@ class SupervisorHandle:
 
 
 async def stop_cell(cell: Cell, cause: CancelCause) -> ExitReason | None:
-    if cell.phase is Phase.EXITED:  # it waits to be started again, and won't be
+    if cell.phase is EXITED:  # it waits to be started again, and won't be
         cell.leave_parent()
         await trio.lowlevel.checkpoint()
         return cell.reason
