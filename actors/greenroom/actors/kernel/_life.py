@@ -136,6 +136,7 @@ class End:
     abandon_at: float = inf
     """When it is given up on."""
     at_least_until: float = 0.0
+    """Not before: even without time left, a child gets a moment to notice."""
 
     @classmethod
     def begin(cls, cell: Cell, cause: CancelCause, now: float) -> End:
