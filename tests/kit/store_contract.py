@@ -30,7 +30,9 @@ from kit.stores import (
 )
 
 from greenroom.protocol import (
+    ActionBlock,
     Fact,
+    ItemId,
     JournalError,
     MessageRecord,
     Plan,
@@ -515,13 +517,43 @@ def check_a_message_is_as_last_recorded(world: World) -> None:
     assert verify(peer.store) == []
 
 
-def check_a_shorter_edit_leaves_no_block_behind(world: World) -> None:
+def check_a_revision_changes_its_blocks_and_keeps_the_others(world: World) -> None:
     peer = world.join()
     tape = peer.tape()
-    long = message("", *message("a").blocks, *message("b", name="x").blocks)
-    short = message("c", at=2.0)
-    write(peer.store, tape.append_piece(map_facts(long, short), now=1.0))
-    assert peer.store.messages(S1) == [short]
+    (a,), (b,) = message("a").blocks, message("b", name="x").blocks
+    (changed,), (c,) = message("a2").blocks, message("c", name="y").blocks
+    first = message("", a, b, role="assistant", status="pending")
+    second = message("", c, changed, role="assistant", status="pending", at=2.0)
+    last = message("", role="assistant", at=3.0)
+    last = msgspec.structs.replace(last, blocks=())
+    for revision, blocks in ((first, (a, b)), (second, (changed, b, c)), (last, None)):
+        write(peer.store, tape.append_piece(map_facts(revision), now=1.0))
+        (found,) = peer.store.messages(S1)
+        assert found.blocks == (blocks or (changed, b, c))
+        assert found.updated_at == revision.updated_at
+    assert verify(peer.store) == []
+
+
+def check_an_answer_alone_settles_what_waits(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    asks = ActionBlock(
+        id=ItemId("ask"),
+        action="question_request",
+        origin="question",
+        tool_block_id=ItemId("m1-0"),
+        title="?",
+    )
+    answered = msgspec.structs.replace(asks, status="success")
+    (text,) = message("a").blocks
+    waiting = message("", text, asks, role="assistant", status="pending")
+    write(peer.store, tape.append_piece(map_facts(waiting), now=1.0))
+    assert peer.store.sessions()[0].has_open_interaction
+    for blocks, waits in (((text,), True), ((answered,), False)):
+        revision = message("", *blocks, role="assistant", status="pending", at=2.0)
+        write(peer.store, tape.append_piece(map_facts(revision), now=1.0))
+        assert peer.store.sessions()[0].has_open_interaction == waits
+    assert verify(peer.store) == []
 
 
 def check_a_retracted_message_never_comes_back(world: World) -> None:

@@ -492,6 +492,26 @@ def test_an_index_of_runs_that_cannot_be_kept_is_a_failed_projection(
     world.close()
 
 
+@pytest.mark.contract("JRN-05")
+def test_a_commit_that_failed_is_undone_even_if_its_piece_swallows_it(
+    tmp_path: Path,
+) -> None:
+    world = SqliteWorld(tmp_path / "state")
+    peer = world.join()
+    tape = peer.tape()
+    db = peer.store.connection  # type: ignore[attr-defined]
+    db.execute("DROP TABLE open_run")
+
+    def swallows(store: Store) -> None:
+        with pytest.raises(JournalError):
+            store.commit(tape.grant, 2, started(), now=1.0)
+
+    (settled,) = run_pieces(peer.store, Piece(swallows, journal=True))
+    assert isinstance(settled.error, JournalError)
+    assert db.execute("SELECT count(*) FROM fact").fetchall() == [(2,)]
+    world.close()
+
+
 @pytest.mark.contract("JRN-15")
 def test_no_other_way_writes_execution_facts(peer: Peer) -> None:
     tape = peer.tape()

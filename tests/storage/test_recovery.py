@@ -206,7 +206,7 @@ def test_cached_blocks_are_the_partial_output(world: World) -> None:
     victim = world.join("victim")
     tape = victim.tape()
     write(victim.store, tape.append_piece([pending()], now=1.0))  # type: ignore[list-item]
-    more = [TextBlock(id=ItemId("t"), text="partial and more", status="loading")]
+    more = [TextBlock(id=ItemId("m1-0"), text="partial and more", status="loading")]
     cached = msgspec.json.encode(more).decode()
     write(victim.store, tape.cache_piece(MESSAGE, cached, now=1.0))
     world.kill(victim)
@@ -239,7 +239,7 @@ def test_a_cache_that_is_of_no_use_is_not_used(world: World, cache: str) -> None
     assert record.metadata.error_code == INTERRUPTED
 
 
-def test_a_message_too_long_to_say_more_loses_its_output(world: World) -> None:
+def test_a_message_as_long_as_a_fact_keeps_its_output(world: World) -> None:
     victim = world.join("victim")
     text = "x" * (MAX_PAYLOAD_BYTES - 400)
     fact = message_fact(message(text, role="assistant", status="pending"))
@@ -248,7 +248,11 @@ def test_a_message_too_long_to_say_more_loses_its_output(world: World) -> None:
     peer = world.join("after")
     assert recovered(peer).messages == 1
     (record,) = peer.store.messages(S1)
-    assert [block.id for block in record.blocks] == [f"{MESSAGE}:{INTERRUPTED}"]
+    assert [block.id for block in record.blocks] == [
+        "m1-0",
+        f"{MESSAGE}:{INTERRUPTED}",
+    ]
+    assert record.status == "error"
 
 
 def test_calls_of_a_run_that_ended_are_not_said_to_be_unexecuted(world: World) -> None:

@@ -4,7 +4,9 @@ Every implementation of the store applies these to what it keeps, inside the
 append; `verify` applies them once more and compares.
 
 The law of messages: a finished revision (sent or error) outranks a pending one,
-of equal rank the later one holds, and a retracted message never comes back.
+of equal rank the later one holds, and a retracted message never comes back. A revision
+holds its header whole and of the blocks only those that are new or changed, so what a
+message is, is its revisions merged in order.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 import attrs
+import msgspec
 
 from greenroom.protocol import ActionBlock, MessageRecord
 
@@ -41,12 +44,25 @@ class Totals:
 NO_TOTALS: Final = Totals()
 
 
+def merged(old: MessageRecord | None, new: MessageRecord) -> MessageRecord:
+    """Return the message that the revision *new* makes of *old*.
+
+    A block takes the place of the one with its id; others come behind, in order.
+    """
+    if old is None:
+        return new
+    changed = {block.id: block for block in new.blocks}
+    kept = tuple(changed.pop(block.id, block) for block in old.blocks)
+    added = tuple(block for block in new.blocks if block.id in changed)
+    return msgspec.structs.replace(new, blocks=kept + added)
+
+
 def mark_of(record: MessageRecord) -> Mark:
     """Return what *record* contributes."""
     pending = record.status == "pending"
     return Mark(
         finished=not pending,
-        open=pending and any(map(_waits, record.blocks)),
+        open=pending and any(map(waits, record.blocks)),
         input_tokens=record.metadata.input_tokens,
         output_tokens=record.metadata.output_tokens,
     )
@@ -78,7 +94,8 @@ def after_revision(totals: Totals, old: Mark | None, new: Mark) -> Totals:
     )
 
 
-def _waits(block: object) -> bool:
+def waits(block: object) -> bool:
+    """Whether *block* is a permission or question without an answer."""
     return isinstance(block, ActionBlock) and block.status == "pending"
 
 

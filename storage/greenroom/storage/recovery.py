@@ -11,12 +11,12 @@ A read that fails raises: an engine must not start on state it can't read (JRN-1
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import attrs
 import msgspec
 
 from greenroom.protocol import (
-    MAX_PAYLOAD_BYTES,
     Block,
     Fact,
     MessageRecord,
@@ -24,6 +24,7 @@ from greenroom.protocol import (
     RunVerdict,
     SessionId,
     classify_run,
+    in_revisions,
     interrupted,
     is_kept_pending,
     recovery_details,
@@ -88,7 +89,7 @@ def recover_session(store: Store, grant: Grant, now: float) -> SessionRecovery:
     """
     verdicts = tuple(_verdict(store, run) for run in store.open_runs(grant.scope))
     mended = _mended(store, grant.scope, verdicts, now)
-    facts = [*map(_acknowledgement, verdicts), *map(message_fact, mended)]
+    facts = [*map(_acknowledgement, verdicts), *map(message_fact, chain(*mended))]
     head = _append(store, grant, facts, now)
     return SessionRecovery(verdicts, len(mended), head)
 
@@ -123,8 +124,8 @@ def _append(
 
 def _mended(
     store: Store, scope: SessionId, verdicts: Sequence[RunVerdict], now: float
-) -> list[MessageRecord]:
-    mended: list[MessageRecord] = []
+) -> list[list[MessageRecord]]:
+    mended: list[list[MessageRecord]] = []
     for record in store.pending_messages(scope):
         of_message = [v for v in verdicts if _concerns(v, record)]
         if not is_kept_pending(record, of_message):
@@ -152,13 +153,15 @@ def _interrupted(
     record: MessageRecord,
     verdicts: Sequence[RunVerdict],
     now: float,
-) -> MessageRecord:
-    cached = _cached(store, scope, record)
-    for blocks in (cached, record.blocks):
-        mended = interrupted(record, blocks, verdicts, now)
-        if len(message_fact(mended).payload.encode()) <= MAX_PAYLOAD_BYTES:
-            return mended
-    return interrupted(record, (), verdicts, now)
+) -> list[MessageRecord]:
+    # As revisions: what the tape has already is not written again.
+    mended = interrupted(record, _cached(store, scope, record), verdicts, now)
+    known = {block.id: block for block in record.blocks}
+    changed = [block for block in mended.blocks if known.get(block.id) != block]
+    return [
+        msgspec.structs.replace(mended, blocks=blocks)
+        for blocks in in_revisions(changed)
+    ]
 
 
 def _cached(store: Store, scope: SessionId, record: MessageRecord) -> tuple[Block, ...]:

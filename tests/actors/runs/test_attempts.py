@@ -503,4 +503,5 @@ async def test_a_signature_survives_pause_restart_and_resume_byte_for_byte(tmp_p
                     break
         message = stage.provider.requests[0].messages[1]
         assert message.reasoning[0].options == signed  # pyright: ignore[reportAttributeAccessIssue]
-        assert calls_of(event.message)
+        (_, stored) = await stage.session.messages()
+        assert calls_of(stored)

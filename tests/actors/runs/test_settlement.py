@@ -12,7 +12,9 @@ from greenroom.actors.kernel import CancelCause
 from greenroom.actors.providers import Call, End, Fail, Halt, Hang, Say
 from greenroom.actors.runs._loop import ActiveRun, Run
 from greenroom.actors.runs._ports import RunPorts
+from greenroom.actors.tools import ToolResult
 from greenroom.protocol import (
+    Diff,
     Draft,
     Fault,
     MessagesChanged,
@@ -21,6 +23,7 @@ from greenroom.protocol import (
     StreamCompleted,
     StreamFailed,
     Terminal,
+    TextBlock,
     TextDelta,
 )
 
@@ -244,3 +247,34 @@ async def test_audit_facts_are_neither_sent_to_the_model_nor_found(tmp_path):
         assert found == []
         assert "zebra" not in sent
         assert await stage.engine._readers.read(lambda r: r.search("second"))
+
+
+async def test_a_long_turn_writes_each_block_once(tmp_path):
+    text = "x" * 2_000
+    rounds = [[Say(text), Call("probe", {"n": n}), Halt("tool_use")] for n in range(20)]
+    async with open_stage(tmp_path, replies(*rounds, DONE), Probe()) as stage:
+        turn = await stage.session.prompt("go")
+        revisions = [e for e in stage.tape() if e.fact.name == "message/recorded"]
+        size = sum(len(entry.fact.payload) for entry in revisions)
+        assert size < 21 * (len(text) + 2_000)
+        (_, stored) = await stage.session.messages()
+        assert stored.blocks == turn.message.blocks
+        assert len(stored.blocks) == 41
+
+
+async def test_what_no_fact_can_hold_is_cut_and_the_turn_goes_on(tmp_path):
+    wide = "\x01" * 90_000
+
+    async def huge(arguments, operation):
+        await operation.dispatch()
+        operation.report(diffs=[Diff("f", wide, wide)])
+        return ToolResult(wide, diffs=(Diff("f", wide * 3),))
+
+    call = Call("probe", '{"text": "' + "\\u0001" * 30_000 + '"}')
+    rounds = replies([Say(wide * 4), call, Halt("tool_use")], DONE)
+    async with open_stage(tmp_path, rounds, Probe(body=huge)) as stage:
+        turn = await stage.session.prompt("go")
+        assert turn.outcome == "completed"
+        (_, stored) = await stage.session.messages()
+        texts = [b.text for b in stored.blocks if isinstance(b, TextBlock)]
+        assert "".join(texts).startswith(wide)

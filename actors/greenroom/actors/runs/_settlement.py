@@ -8,7 +8,7 @@ most one terminal is ever tried (RUN-09); what fails after it never leads to a s
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, final
+from typing import Final, cast, final
 
 import attrs
 import msgspec
@@ -24,6 +24,7 @@ from greenroom.protocol import (
     InternalError,
     MessageMetadata,
     MessageRecord,
+    MessageStatus,
     ProgressSnapshot,
     ReasoningBlock,
     RunTerminal,
@@ -32,6 +33,8 @@ from greenroom.protocol import (
     ToolCallBlock,
     Usage,
     add_usage,
+    fit_block,
+    in_revisions,
     safe_text,
     sha256_hex,
 )
@@ -87,7 +90,7 @@ class Settlement:
 
     async def record_round(self) -> None:
         """Make the round's blocks and its tool facts durable."""
-        await self._record("pending", self._metadata(None), final=False)
+        await self._record("pending", self._metadata(None))
 
     async def settle(self, terminal: Terminal) -> RunResult:
         """End the run with *terminal*.
@@ -107,7 +110,7 @@ class Settlement:
         metadata = self._metadata(terminal)
         await self._commit(terminal)
         try:
-            message = await self._record(terminal.message_status, metadata, final=True)
+            message = await self._record(terminal.message_status, metadata)
         except Exception as exc:
             raise CommittedProjectionError(
                 f"run {self.plan.run_id} ended, but its message was not stored: {exc}"
@@ -130,7 +133,7 @@ class Settlement:
         await self.ports.record.commit(record)
 
     async def _record(
-        self, status: str, metadata: MessageMetadata, *, final: bool
+        self, status: MessageStatus, metadata: MessageMetadata
     ) -> MessageRecord:
         changed = self.draft.take_changed()
         message = msgspec.structs.replace(
@@ -139,17 +142,19 @@ class Settlement:
             metadata=metadata,
             updated_at=self.now(),
         )
-        message = msgspec.structs.replace(message, blocks=self.draft.blocks)
-        facts = [message_fact(message)]
+        facts = [
+            message_fact(msgspec.structs.replace(message, blocks=blocks))
+            for blocks in in_revisions(changed)
+        ]
         for block in changed:
             if isinstance(block, ToolCallBlock) and block.response:
-                facts += tool_facts(message.id, block)
+                facts += tool_facts(message.id, cast("ToolCallBlock", fit_block(block)))
         try:
             await self.ports.record.append(facts)
         except BaseException:
             self.draft.give_back(changed)
             raise
-        return message
+        return msgspec.structs.replace(message, blocks=self.draft.blocks)
 
     #### Blocks
 

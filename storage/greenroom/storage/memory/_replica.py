@@ -27,6 +27,7 @@ from .._projection import (
     Totals,
     after_revision,
     mark_of,
+    merged,
     retracted,
     supersedes,
 )
@@ -106,6 +107,7 @@ class Replica:
 
     def _record(self, record: MessageRecord, at: float, undo: Undo) -> None:
         known = self._messages.get(record.id)
+        record = merged(known and known.record, record)
         old, new = known and known.mark, mark_of(record)
         if not supersedes(new, old):
             return

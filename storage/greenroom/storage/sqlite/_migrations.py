@@ -136,7 +136,6 @@ CREATE TABLE message (
     metadata TEXT NOT NULL,
     created_at REAL NOT NULL,
     updated_at REAL NOT NULL,
-    pending_blocks TEXT,  -- all blocks while pending; block rows when finished
     open INTEGER NOT NULL,
     input_tokens INTEGER,
     output_tokens INTEGER,
@@ -151,8 +150,11 @@ WHERE status = 'pending' AND retracted = 0;
 CREATE TABLE block (
     message INTEGER NOT NULL,
     position INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    waits INTEGER NOT NULL,  -- a permission or question without an answer
     body TEXT NOT NULL,
-    PRIMARY KEY (message, position)
+    PRIMARY KEY (message, position),
+    UNIQUE (message, name)
 ) STRICT, WITHOUT ROWID;
 
 -- A cache: blocks of messages in progress.

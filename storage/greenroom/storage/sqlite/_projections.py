@@ -7,6 +7,7 @@ Called inside the append's savepoint, in the order of the facts. Decisions are
 from __future__ import annotations
 
 import apsw
+import attrs
 import msgspec
 
 from greenroom.protocol import (
@@ -26,6 +27,7 @@ from .._projection import (
     mark_of,
     retracted,
     supersedes,
+    waits,
 )
 from ._connection import one, run
 
@@ -118,8 +120,24 @@ def _record_message(
     if not supersedes(new, old):
         return
     message = _write_header(db, session, record, new)
-    _write_blocks(db, message, () if record.status == "pending" else record.blocks)
+    _write_blocks(db, message, record.blocks)
+    new = _with_open(db, message, new)
     _count(db, session, old, new, at)
+
+
+def _with_open(db: apsw.Connection, message: int, mark: Mark) -> Mark:
+    # The revision holds only some of the blocks; whether one waits is of all of them.
+    if mark.finished:
+        return mark
+    row = one(
+        db,
+        "UPDATE message SET open = EXISTS"
+        " (SELECT 1 FROM block WHERE message = ?1 AND waits) WHERE id = ?1"
+        " RETURNING open",
+        message,
+    )
+    assert row is not None
+    return attrs.evolve(mark, open=bool(row[0]))
 
 
 def _retract_message(db: apsw.Connection, session: int, message_id: str) -> None:
@@ -154,18 +172,17 @@ def _mark(db: apsw.Connection, session: int, message_id: str) -> Mark | None:
 def _write_header(
     db: apsw.Connection, session: int, record: MessageRecord, mark: Mark
 ) -> int:
-    pending = None if mark.finished else _ENCODER.encode(record.blocks).decode()
     try:
         row = one(
             db,
             "INSERT INTO message (session, name, order_seq, role, status, metadata,"
-            " created_at, updated_at, pending_blocks, open, input_tokens,"
-            " output_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            " created_at, updated_at, open, input_tokens, output_tokens)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (session, name) DO UPDATE SET order_seq = excluded.order_seq,"
             " role = excluded.role, status = excluded.status,"
             " metadata = excluded.metadata, created_at = excluded.created_at,"
             " updated_at = excluded.updated_at,"
-            " pending_blocks = excluded.pending_blocks, open = excluded.open,"
+            " open = excluded.open,"
             " input_tokens = excluded.input_tokens,"
             " output_tokens = excluded.output_tokens RETURNING id",
             session,
@@ -176,7 +193,6 @@ def _write_header(
             _encode_metadata(record.metadata),
             record.created_at,
             record.updated_at,
-            pending,
             mark.open,
             mark.input_tokens,
             mark.output_tokens,
@@ -192,21 +208,20 @@ def _encode_metadata(metadata: MessageMetadata) -> str:
 
 
 def _write_blocks(db: apsw.Connection, message: int, blocks: tuple[Block, ...]) -> None:
-    for position, block in enumerate(blocks):
+    for block in blocks:
         run(
             db,
-            "INSERT INTO block VALUES (?, ?, ?) ON CONFLICT (message, position)"
-            " DO UPDATE SET body = excluded.body WHERE body <> excluded.body",
+            "INSERT INTO block SELECT ?1, coalesce("
+            "(SELECT position FROM block WHERE message = ?1 AND name = ?2),"
+            " (SELECT max(position) + 1 FROM block WHERE message = ?1), 0), ?2, ?3, ?4"
+            " WHERE true ON CONFLICT (message, position) DO UPDATE"
+            " SET waits = excluded.waits, body = excluded.body"
+            " WHERE body <> excluded.body",
             message,
-            position,
+            block.id,
+            waits(block),
             _ENCODER.encode(block).decode(),
         )
-    run(
-        db,
-        "DELETE FROM block WHERE message = ? AND position >= ?",
-        message,
-        len(blocks),
-    )
 
 
 def _count(

@@ -48,7 +48,7 @@ _FACT = (
 )
 _MESSAGE = (
     "m.name, m.order_seq, m.role, m.status, m.metadata, m.created_at, m.updated_at,"
-    " m.pending_blocks, m.id"
+    " m.id"
 )
 _SESSION = (
     "i.name, i.settings, i.created_at, i.updated_at, s.head, i.messages,"
@@ -366,12 +366,12 @@ def _messages(
             *values,
         ):
             blocks.setdefault(message, []).append(body)
-    return [_message(row, blocks.get(row[8], [])) for row in headers]
+    return [_message(row, blocks.get(row[7], [])) for row in headers]
 
 
 def _message(row: Row, bodies: list[str]) -> MessageRecord:
-    name, order_seq, role, status, metadata, created_at, updated_at, pending, _ = row
-    blocks = pending if pending is not None else f"[{','.join(bodies)}]"
+    name, order_seq, role, status, metadata, created_at, updated_at, _ = row
+    blocks = f"[{','.join(bodies)}]"
     what = f"message {name!r}"
     return MessageRecord(
         id=MessageId(name),
