@@ -422,9 +422,14 @@ def _node(program: str) -> str:
 
 
 async def _workspace(folder: Path) -> Path:
-    resolved = await (await trio.Path(folder).expanduser()).resolve()
-    if not await resolved.is_dir():
-        raise WorkspaceError(f"workspace {str(folder)!r} is not a folder")
+    shown = str(folder)[:200]
+    try:
+        resolved = await (await trio.Path(folder).expanduser()).resolve()
+        is_folder = await resolved.is_dir()
+    except (OSError, RuntimeError, ValueError) as exc:
+        raise WorkspaceError(f"workspace {shown!r} can't be used: {exc}") from exc
+    if not is_folder:
+        raise WorkspaceError(f"workspace {shown!r} is not a folder")
     return Path(resolved)
 
 
