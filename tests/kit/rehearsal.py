@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 import trio
+from kit.laws import check_laws, check_requests
 
 from greenroom.engine import Engine, SessionHandle
 from greenroom.protocol import (
@@ -23,7 +24,7 @@ from greenroom.protocol import (
     ToolCallBlock,
     journal_record,
 )
-from greenroom.storage import open_reader
+from greenroom.storage import RecoveryReport, open_reader, open_store, recover
 from greenroom.testing import (
     RecordingTool as Probe,
     RehearsalProvider,
@@ -45,6 +46,23 @@ class Stage:
         """Every entry of the session's tape."""
         return read_tape(self.state, session_id or self.session.id)
 
+    def check_laws(self) -> None:
+        """Assert what holds for every session, whatever the test was about.
+
+        After a start, that is: what a test left undone on purpose is recovered first,
+        and a second recovery has nothing to do.
+        """
+        recover_once(self.state)
+        again = recover_once(self.state)
+        assert (again.runs, again.messages, again.sessions) == (0, 0, ())
+        reader = open_reader(self.state)
+        try:
+            for row in reader.sessions(1_000):
+                check_laws(reader, row.id, read_tape(self.state, row.id))
+        finally:
+            reader.close()
+        check_requests(getattr(self.provider, "requests", []))
+
     def names(self) -> list[str]:
         """The names of the entries, in order."""
         return [entry.fact.name for entry in self.tape()]
@@ -63,6 +81,17 @@ def read_tape(state: Path, session_id: str) -> list[TapeEntry]:
         return entries
     finally:
         reader.close()
+
+
+def recover_once(state: Path) -> RecoveryReport:
+    store = open_store(state)
+    try:
+        member = store.join("the laws", "", 60.0, now=0.0)
+        report = recover(store, member, 0.0)
+        store.leave(member, now=0.0)
+        return report
+    finally:
+        store.close()
 
 
 def journal_of(tape: Iterable[TapeEntry]) -> list[Any]:
@@ -98,7 +127,9 @@ async def open_stage(
             session = await engine.create_session(workspace=workspace, **settings)
         else:
             session = await engine.open_session(session_id)
-        yield Stage(engine, session, provider, engine.state)
+        stage = Stage(engine, session, provider, engine.state)
+        yield stage
+    stage.check_laws()
 
 
 def replies(*rounds: Sequence[Any]) -> list[list[Any]]:
