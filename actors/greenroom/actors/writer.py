@@ -4,8 +4,10 @@ Pieces that arrive while a group commits are the next group: a savepoint each, o
 sync for all, one wake-up of the loop for all who wait. A waiter goes on when its data
 is on disk, never before; a piece that was accepted is not abandoned by cancellation.
 
-When nothing is queued the thread makes entries findable and brings the log back to
-nothing. Under steady load it does so in small steps about twice a second.
+When nothing has been queued for a moment the thread makes entries findable and brings
+the log back to nothing. Under steady load it does so in small steps about twice a
+second. Not at once: a session that waits for one piece after the other leaves the queue
+empty after each, and indexing there would be a second commit for every piece.
 
 It knows the store's pieces and nothing of actors, so it can be used without them.
 """
@@ -34,6 +36,9 @@ MAX_QUEUED: Final = 10_000
 
 CLOSE_SECONDS: Final = 10.0
 """Real time that closing may take before the thread is left behind."""
+
+_QUIET_SECONDS: Final = 0.05
+"""A pause longer than this between pieces is used for indexing."""
 
 _INDEX_BATCH: Final = 200
 _INDEX_SECONDS: Final = 0.5
@@ -256,11 +261,13 @@ class Writer:
         return bool(jobs)
 
     def _wait(self) -> _Job | None:
+        quiet = _QUIET_SECONDS
         while not self._is_tidy:
             try:
-                return self._jobs.get_nowait()
+                return self._jobs.get(timeout=quiet)
             except queue.Empty:
                 self._is_tidy = not self._maintain()
+                quiet = 0.0
         return self._jobs.get()
 
     def _commit(self, jobs: list[_Job]) -> None:
@@ -271,7 +278,6 @@ class Writer:
         self._soon(self._deliver, list(jobs), settled)
         jobs.clear()
         self._is_tidy = False
-        self._log_bytes = self._store.log_bytes()
         if time.monotonic() - self._indexed_at > _INDEX_SECONDS:
             self._maintain()
 
@@ -279,6 +285,7 @@ class Writer:
         # One short step; whether there is more to do.
         try:
             self._indexed_at = time.monotonic()
+            self._log_bytes = self._store.log_bytes()
             if self._store.index_pending(_INDEX_BATCH):
                 return True
             if self._log_bytes > _SMALL_LOG_BYTES:

@@ -340,6 +340,20 @@ async def test_idle_work_is_done_in_steps_until_nothing_is_left() -> None:
         assert writer.statistics().log_bytes == 0
 
 
+async def test_pieces_that_come_one_after_the_other_are_not_indexed_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("greenroom.actors.writer._QUIET_SECONDS", 60.0)
+    monkeypatch.setattr("greenroom.actors.writer._INDEX_SECONDS", 60.0)
+    store = GatedStore()
+    async with open_writer(store) as writer:
+        for number in range(8):
+            await writer.submit(value(number))
+        # The first commit may have found the index more than a minute old.
+        assert store.log in ([], ["index 0"])
+    assert store.groups == [1] * 8
+
+
 async def test_a_small_log_is_left_alone() -> None:
     store = GatedStore()
     store.bytes = 1 << 20
@@ -395,6 +409,8 @@ async def test_a_failed_commit_fails_each_waiter_with_an_error_of_its_own(
 ) -> None:
     store = open_store(tmp_path)
     errors: list[StorageError] = []
+    failing = threading.Event()
+    store.connection.set_commit_hook(failing.is_set)
 
     async def submit(writer: Writer) -> None:
         with pytest.raises(StorageError) as caught:
@@ -403,11 +419,11 @@ async def test_a_failed_commit_fails_each_waiter_with_an_error_of_its_own(
 
     async with open_writer(store) as writer:
         await writer.submit(value(1))
-        store.connection.set_commit_hook(lambda: True)
+        failing.set()
         async with trio.open_nursery() as nursery:
             for _ in range(5):
                 nursery.start_soon(submit, writer)
-        store.connection.set_commit_hook(None)
+        failing.clear()
         assert await writer.submit(value(2)) == 2
     assert len({id(error) for error in errors}) == 5
 
