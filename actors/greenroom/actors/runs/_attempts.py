@@ -142,14 +142,15 @@ class Attempts:
             async with stream as events:
                 async for event in events:
                     self._take(event, attempt)
-        except trio.Cancelled:
-            attempt.aborted = True
-            self._record(attempt, self._decide(attempt), retried=self.budget.used > 0)
-            raise
         except Exception as exc:
             attempt.failure = ProviderFailure(
                 message=f"{type(exc).__name__}: {exc}", code="provider_raised"
             )
+        except BaseException:
+            # A cancellation, bare or in a group.
+            attempt.aborted = True
+            self._record(attempt, self._decide(attempt), retried=self.budget.used > 0)
+            raise
         finally:
             self.progress.usage = add_usage(self.progress.usage, attempt.usage)
             self.ports.watchers.waiting(None)

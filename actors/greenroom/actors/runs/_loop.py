@@ -44,6 +44,7 @@ from greenroom.protocol import (
     interrupted_terminal,
     observe,
 )
+from greenroom.protocol.providers import OVERFLOW_CODE
 
 from ._attempts import AttemptIdentity, Attempts, RoundReply
 from ._batch import Batch, OperationHandle
@@ -141,15 +142,17 @@ class Run:
         await self._begin()
         try:
             terminal = await work()
-        except trio.Cancelled:
-            with self.ctx.cleanup():
-                await self._finish(self._interrupted())
-            raise
         except CommittedProjectionError:
             raise
         except Exception as exc:
             await self._settle_fault(exc)
             return
+        except BaseException:
+            # A cancellation, bare or in a group: a nursery somewhere below may have
+            # wrapped it together with what it met on the way.
+            with self.ctx.cleanup():
+                await self._finish(self._interrupted())
+            raise
         with self.ctx.cleanup():
             await self._finish(terminal)
 
@@ -171,7 +174,9 @@ class Run:
 
     async def _settle_fault(self, exc: Exception) -> None:
         fault = _fault(exc)
-        terminal = Terminal("error", fault.code, "error", fault)
+        overflow = fault.code == OVERFLOW_CODE
+        reason = "context_window" if overflow else fault.code
+        terminal = Terminal("error", reason, "error", fault)
         try:
             with self.ctx.cleanup():
                 await self._finish(terminal)
@@ -369,4 +374,6 @@ async def _work_deferred(run: Run, call: ItemId) -> Terminal:
 def _fault(exc: Exception) -> Fault:
     if isinstance(exc, JournalError):
         return Fault("journal_error", str(exc))
+    if getattr(exc, "code", None) == OVERFLOW_CODE:
+        return Fault(OVERFLOW_CODE, str(exc))
     return Fault("pre_stream_error", describe(exc))
