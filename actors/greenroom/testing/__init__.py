@@ -33,5 +33,10 @@ from greenroom.actors.providers import (
     load_script as load_script,
 )
 
+from ._crash_fs import (
+    CrashDisk as CrashDisk,
+    CrashKind as CrashKind,
+    crash_disk as crash_disk,
+)
 from ._engine import open_test_engine as open_test_engine
 from ._recording import RecordingTool as RecordingTool

@@ -135,6 +135,9 @@ def _mended(
 
 
 def _concerns(verdict: RunVerdict, record: MessageRecord) -> bool:
+    if not verdict.message_ids:
+        # Its facts can't be read, so it may have been the run of any of them.
+        return True
     return record.id in verdict.message_ids or record.metadata.run_id == verdict.run_id
 
 

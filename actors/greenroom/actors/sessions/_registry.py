@@ -154,8 +154,11 @@ class Sessions:
         """
         while True:
             found = self.loaded(session_id)
-            if found is not None:
+            if found is not None and not found.session.leaving:
                 return found
+            if found is not None:
+                await found.ref.wait_exited()
+                continue
             opening = self._opening.get(session_id)
             if opening is None:
                 return await self._open(session_id)

@@ -180,6 +180,11 @@ class Session:
         ctx.exit()
 
     @property
+    def leaving(self) -> bool:
+        """Whether the session is being unloaded: it takes nothing more."""
+        return self._stopping
+
+    @property
     def _at_rest(self) -> bool:
         running = self.turn is not None and self.turn.ref is not None
         return not running and not self._owes
@@ -401,13 +406,25 @@ class Session:
         reason = exited.reason
         error = reason.error if isinstance(reason, Failed) else None
         text = safe_text(str(error or "the run ended without a result"))[:2_000]
-        if isinstance(error, RunNotStartedError) and not active.registered:
-            await self.ports.record.append([retraction_fact(self._turn().message.id)])
-        else:
+        begun = active.registered or not isinstance(error, RunNotStartedError)
+        if begun or not await self._retract_empty():
             self._stopping = True
         failure = TurnFailedError(text)
         failure.__cause__ = error
         self._fail_turn(failure)
+
+    async def _retract_empty(self) -> bool:
+        # Of a turn whose first run did not begin nothing is left. A later run's message
+        # holds what the earlier ones did.
+        message = self._turn().message
+        if message.blocks:
+            return False
+        try:
+            await self.ports.record.append([retraction_fact(message.id)])
+        except StorageError as exc:
+            _LOG.warning("message %s was not retracted: %s", message.id, exc)
+            return False
+        return True
 
     def _end_turn(self) -> None:
         turn = self._turn()

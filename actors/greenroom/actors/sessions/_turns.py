@@ -139,7 +139,10 @@ def _answer_permission(
     match given:
         case Grant():
             granted = msgspec.structs.replace(action, status="granted")
-            return Answered((granted,), "execute", call.id)
+            # No longer stored as a success: if the call never runs, nobody may think
+            # that it did (see test_a_granted_call_that_never_ran_is_no_success).
+            begun = msgspec.structs.replace(call, status="pending", response=None)
+            return Answered((granted, begun), "execute", call.id)
         case Deny(reason=reason):
             reason = safe_text(reason)[:MAX_ANSWER_CHARS]
             because = f", saying: {reason}" if reason else ""
