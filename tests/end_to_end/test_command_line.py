@@ -159,11 +159,11 @@ def test_a_damaged_state_is_said_and_nothing_is_started(work):
 SCRIPTED = """
 import sys, trio
 from greenroom.actors.providers import Call, Halt, RehearsalProvider, Say
-import greenroom.cli._run as run
+import greenroom.cli._provider as provider
 from greenroom.cli import main
 
 SCRIPT = {script}
-run.rehearsal = lambda: RehearsalProvider(SCRIPT)
+provider.rehearsal = lambda: RehearsalProvider(SCRIPT)
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from greenroom.protocol import GreenroomError
 
+from ._acp import acp_command
 from ._config import Config, default_config_file, load_config
 from ._demo import demo_command
 from ._exit import ExitCode, exit_code_for
@@ -92,6 +93,7 @@ def _give_up_on_output() -> None:
 COMMANDS: Final[Mapping[str, Command]] = {
     "demo": demo_command,
     "run": run_command,
+    "acp": acp_command,
     "sessions": sessions_command,
     "inspect": inspect_command,
     "config": show_config,

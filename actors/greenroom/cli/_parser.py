@@ -89,6 +89,10 @@ def _run(parser: _SubParser) -> None:
     _add_color(parser)
 
 
+def _acp(parser: _SubParser) -> None:
+    _add_model(parser)
+
+
 def _sessions(parser: _SubParser) -> None:
     parser.add_argument(
         "--limit",
@@ -125,6 +129,11 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
         "run one prompt to the end of its turn",
         "Text and tool calls are shown as they come.",
         _run,
+    ),
+    "acp": (
+        "be an agent for an editor, on standard input and output",
+        "It speaks the Agent Client Protocol until its input ends.",
+        _acp,
     ),
     "sessions": ("list the sessions of the state folder", "", _sessions),
     "inspect": (

@@ -19,7 +19,6 @@ import attrs
 import msgspec
 import trio
 
-from greenroom.actors.providers import ChatCompletionsProvider
 from greenroom.actors.sessions import Follower
 from greenroom.engine import (
     Engine,
@@ -42,7 +41,8 @@ from ._config import Config
 from ._exit import CliError, ExitCode
 from ._harmless import json_line
 from ._prompts import Asker, read_prompt
-from ._rehearsal import REHEARSAL_ID, rehearsal
+from ._provider import open_provider
+from ._rehearsal import REHEARSAL_ID
 from ._terminal import Terminal, is_capable, wants_color
 
 SYSTEM_PROMPT: Final = """\
@@ -64,7 +64,7 @@ def run_command(arguments: argparse.Namespace, config: Config) -> int:
 
 async def _run(arguments: argparse.Namespace, config: Config, prompt: str) -> int:
     async with AsyncExitStack() as stack:
-        provider, model = await _provider(config, stack)
+        provider, model = await open_provider(config, stack)
         engine = await stack.enter_async_context(
             open_engine(state=config.state, provider=provider, program="greenroom run")
         )
@@ -72,23 +72,6 @@ async def _run(arguments: argparse.Namespace, config: Config, prompt: str) -> in
         view = _View.make(arguments, config, session)
         view.begin(rehearsed=provider.id == REHEARSAL_ID)
         return await _Conversation(session, view, arguments.yes).hold(prompt)
-
-
-async def _provider(config: Config, stack: AsyncExitStack) -> tuple[Provider, str]:
-    key = config.api_key(os.environ)
-    if config.base_url is None and config.provider is None and key is None:
-        return rehearsal(), "rehearsal"
-    if config.model is None:
-        raise CliError(
-            "no model is named",
-            hint="name one with --model, GREENROOM_MODEL or model in the config file",
-        )
-    named = config.provider or (None if config.base_url else "openai")
-    try:
-        provider = ChatCompletionsProvider(config.base_url, api_key=key, profile=named)
-    except ValueError as exc:
-        raise CliError(f"the provider can't be used: {exc}") from exc
-    return await stack.enter_async_context(provider), config.model
 
 
 async def _session(

@@ -1,0 +1,35 @@
+"""Who answers, from the configuration: a provider on the network, or a rehearsal."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AsyncExitStack
+
+from greenroom.actors.providers import ChatCompletionsProvider
+from greenroom.engine import Provider
+
+from ._config import Config
+from ._exit import CliError
+from ._rehearsal import rehearsal
+
+
+async def open_provider(config: Config, stack: AsyncExitStack) -> tuple[Provider, str]:
+    """Return the provider and the model; *stack* closes it.
+
+    Raises:
+        CliError: no model is named, or the address can't be used.
+    """
+    key = config.api_key(os.environ)
+    if config.base_url is None and config.provider is None and key is None:
+        return rehearsal(), "rehearsal"
+    if config.model is None:
+        raise CliError(
+            "no model is named",
+            hint="name one with --model, GREENROOM_MODEL or model in the config file",
+        )
+    named = config.provider or (None if config.base_url else "openai")
+    try:
+        provider = ChatCompletionsProvider(config.base_url, api_key=key, profile=named)
+    except ValueError as exc:
+        raise CliError(f"the provider can't be used: {exc}") from exc
+    return await stack.enter_async_context(provider), config.model
