@@ -51,6 +51,7 @@ CLEANUP_HARD: Final = 5.0
 
 
 STOPS: Final = {cause: Stop(cause) for cause in CancelCause}
+STOPPED: Final = {cause: Stopped(cause) for cause in CancelCause}
 
 
 @final
@@ -266,7 +267,7 @@ class Cell:
         if error is not None:
             return Failed(error)
         cause = self.asked_to_end
-        return EXITED_NORMALLY if cause is None else Stopped(cause)
+        return EXITED_NORMALLY if cause is None else STOPPED[cause]
 
     @property
     def asked_to_end(self) -> CancelCause | None:

@@ -58,7 +58,7 @@ def _is_over(cell: Cell) -> bool:
 
 def failure_in(exc: BaseException) -> BaseException | None:
     """What is left of *exc* without cancellation, which is no failure."""
-    if isinstance(exc, trio.Cancelled):
+    if type(exc) is trio.Cancelled:  # final, and `isinstance` takes ten times as long
         return None
     if isinstance(exc, GeneratorExit):
         raise exc

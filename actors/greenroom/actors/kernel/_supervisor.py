@@ -101,6 +101,10 @@ class Supervisor:
             finally:
                 if self._cell.phase < CLOSING:
                     self._cell.phase = CLOSING
+                if self._cell.cancel_cause is not None:
+                    # Its children were cancelled with it, and most of them end in
+                    # this batch of the loop: those need not be watched one by one.
+                    await trio.lowlevel.cancel_shielded_checkpoint()
                 await close_children(self._cell)
                 self.settled.set()
         if failure is not None:
