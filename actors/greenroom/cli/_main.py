@@ -19,6 +19,7 @@ from greenroom.protocol import GreenroomError
 from ._acp import acp_command
 from ._config import Config, default_config_file, load_config
 from ._demo import demo_command
+from ._doctor import doctor_command
 from ._exit import ExitCode, exit_code_for
 from ._harmless import harmless, json_line
 from ._look import inspect_command, sessions_command
@@ -96,6 +97,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "acp": acp_command,
     "sessions": sessions_command,
     "inspect": inspect_command,
+    "doctor": doctor_command,
     "config": show_config,
 }
 """What can be run; the parser offers exactly these."""

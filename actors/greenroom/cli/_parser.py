@@ -111,6 +111,21 @@ def _inspect(parser: _SubParser) -> None:
     _add_json(parser, "print each line of the story as one line of JSON")
 
 
+def _doctor(parser: _SubParser) -> None:
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--repair",
+        action="store_true",
+        help="derive anew what differs from the tape, after a backup",
+    )
+    what.add_argument(
+        "--salvage",
+        metavar="FILE",
+        help="write every entry that can be read to a new file, a line of JSON each",
+    )
+    _add_json(parser, "print one JSON object")
+
+
 def _config(parser: _SubParser) -> None:
     _add_model(parser)
     _add_json(parser, "print one JSON object")
@@ -140,6 +155,11 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
         "tell what happened in a session or a run",
         "The story is read from the tape; nothing is run and nothing is changed.",
         _inspect,
+    ),
+    "doctor": (
+        "examine the state folder, and repair what can be repaired",
+        "Without an option it only reads, beside whoever works in the folder.",
+        _doctor,
     ),
     "config": (
         "print every setting and where it came from",

@@ -36,6 +36,16 @@ from ._store import (
     Settled as Settled,
     Store as Store,
 )
+from .doctor import (
+    MEANING as MEANING,
+    Examination as Examination,
+    Finding as Finding,
+    FindingCode as FindingCode,
+    Repair as Repair,
+    examine as examine,
+    repair as repair,
+    salvage as salvage,
+)
 from .memory import MemoryStore as MemoryStore
 from .names import (
     MESSAGE_RECORDED as MESSAGE_RECORDED,
