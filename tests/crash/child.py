@@ -117,4 +117,4 @@ async def main(role: str, state: str, workspace: str) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(main, *sys.argv[1:])
+    trio.run(main, sys.argv[1], sys.argv[2], sys.argv[3])
