@@ -210,6 +210,7 @@ class _Conversation:
     """Something new may wait for an answer."""
     _ended: set[MessageId] = attrs.field(factory=set[MessageId])
     _interrupts: int = 0
+    _turn: TurnResult | None = None
     _failure: CliError | None = None
 
     async def hold(self, prompt: str) -> int:
@@ -221,15 +222,20 @@ class _Conversation:
             nursery.start_soon(self._heed_signals, nursery.cancel_scope)
             nursery.start_soon(self._answer_all, nursery.cancel_scope)
             await self._settle_open_questions()
-            turn = await self.session.prompt(prompt)
-            with trio.move_on_after(_CATCH_UP_SECONDS):
-                await self._shown(turn.message.id)
-            self.view.end(turn)
+            await self._prompt(prompt)
             nursery.cancel_scope.cancel()
-            return _status(turn, interrupted=self._interrupts > 0)
         if self._failure is not None:
             raise self._failure
-        return ExitCode.INTERRUPTED
+        if self._turn is None:
+            return ExitCode.INTERRUPTED
+        # Last, when nothing is left that could show another event.
+        self.view.end(self._turn)
+        return _status(self._turn, interrupted=self._interrupts > 0)
+
+    async def _prompt(self, prompt: str) -> None:
+        self._turn = await self.session.prompt(prompt)
+        with trio.move_on_after(_CATCH_UP_SECONDS):
+            await self._shown(self._turn.message.id)
 
     async def _settle_open_questions(self) -> None:
         # An earlier turn may still wait; its answer comes before the next prompt.
