@@ -184,11 +184,13 @@ class Hub:
         self.publish(self.status_event())
 
     async def until_settled(self) -> None:
-        """Return when the session works on nothing; at once if it does not."""
+        """Return when the turn has ended, or the session was unloaded."""
         feed = self.open_feed()
         try:
             while self.state == "generating":
-                await feed.receive()
+                events = await feed.receive()
+                if not events or any(map(_is_settled, events)):
+                    return
         finally:
             self.close_feed(feed)
 
@@ -266,3 +268,7 @@ class Hub:
         size = len(msgspec.json.encode(event))
         for feed in self._feeds:
             feed.put(event, size)
+
+
+def _is_settled(event: Event) -> bool:
+    return isinstance(event, StatusChanged) and event.state != "generating"
