@@ -20,8 +20,12 @@ class History:
     """Finished messages, oldest first."""
 
     _records: list[MessageRecord]
+    _ids: set[str] = attrs.field(init=False)
     _view: ViewBuilder | None = None
     _made_for: tuple[str, str, str] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self._ids = {record.id for record in self._records}
 
     @property
     def next_order(self) -> int:
@@ -31,6 +35,7 @@ class History:
     def append(self, record: MessageRecord) -> None:
         """Add a message that will not change any more."""
         self._records.append(record)
+        self._ids.add(record.id)
         if self._view is not None:
             self._view.add_record(record)
 
@@ -40,6 +45,10 @@ class History:
         if self._view is None or self._made_for != wanted:
             self._view, self._made_for = self._make(settings), wanted
         return self._view.fork()
+
+    def holds(self, message_id: str) -> bool:
+        """Whether a message has that id."""
+        return message_id in self._ids
 
     def reply_to(self, message_id: str) -> MessageRecord | None:
         """Return the assistant's answer to the user's message of that id."""

@@ -27,10 +27,13 @@ MAX_IMAGE_CHARS: Final = 700_000
 """Base64 of the images of one prompt: what still fits a fact."""
 
 MAX_PARTS: Final = 64
+Parts = tuple[TextPart | ImagePart, ...]
+"""The input of one turn."""
+
 IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
-def check_parts(parts: tuple[TextPart | ImagePart, ...]) -> None:
+def check_parts(parts: Parts) -> None:
     """Check the input of a turn.
 
     Raises:
@@ -61,9 +64,7 @@ def check_parts(parts: tuple[TextPart | ImagePart, ...]) -> None:
         _check_image(image)
 
 
-def user_blocks(
-    message_id: str, parts: tuple[TextPart | ImagePart, ...]
-) -> tuple[Block, ...]:
+def user_blocks(message_id: str, parts: Parts) -> tuple[Block, ...]:
     """Return the blocks of a user's message."""
     return tuple(
         TextBlock(id=ItemId(f"{message_id}.{number}"), text=safe_text(part.text))

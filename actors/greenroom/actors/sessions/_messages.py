@@ -99,8 +99,10 @@ class CancelTurn:
 class TurnRefusedError(GreenroomError):
     """The input was not taken; nothing was written (SES-18).
 
-    ``code`` is ``empty_message``, ``message_too_large``, ``interaction_pending``,
-    ``conflicting_command`` or ``too_many_commands``.
+    ``code`` is ``empty_message``, ``message_too_large``, ``bad_image``,
+    ``interaction_pending``, ``conflicting_command``, ``unknown_command``,
+    ``withdrawn_command``, ``too_many_commands``, ``unknown_provider``,
+    ``session_closing``, ``turn_ended``, ``unknown_setting`` or ``wrong_setting``.
     """
 
     def __init__(self, code: str, message: str) -> None:

@@ -291,7 +291,9 @@ def _read_session(
 
 
 def _open_turn(history: list[MessageRecord]) -> Turn | None:
-    # A message that still waits for the user is the turn that goes on (INT-05).
+    # A message that still waits for the user is the turn that goes on (INT-05); the
+    # user's message before it has the id of the command that began it.
     if history and history[-1].status == "pending" and unresolved(history[-1]):
-        return Turn(history.pop())
+        message = history.pop()
+        return Turn(message, history[-1].id if history else "")
     return None

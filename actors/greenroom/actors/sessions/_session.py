@@ -66,11 +66,17 @@ from greenroom.protocol import (
     round_limit,
     safe_text,
 )
-from greenroom.storage import Posted, message_fact, retraction_fact, settings_fact
+from greenroom.storage import (
+    InboxCommand,
+    Posted,
+    message_fact,
+    retraction_fact,
+    settings_fact,
+)
 
 from ._history import History
 from ._hub import JOIN_SECONDS, Hub
-from ._input import check_parts, user_blocks
+from ._input import Parts, check_parts, user_blocks
 from ._messages import (
     AnswerInteraction,
     CancelTurn,
@@ -82,6 +88,7 @@ from ._messages import (
 )
 from ._record import SessionRecord
 from ._turns import Answered, answer, ended, fresh_metadata, give_up, merged, unresolved
+from ._waiters import Waiters
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
 
@@ -114,7 +121,8 @@ class Turn:
     """One accepted input while it is worked on."""
 
     message: MessageRecord
-    command_id: str | None = None
+    command_id: str
+    """What began it, which is the id of the user's message."""
     active: ActiveRun | None = None
     ref: Ref[Any] | None = None
     cancelled: CancelCause | None = None
@@ -136,9 +144,7 @@ class Session:
     turn: Turn | None = None
     idle_seconds: float | None = None
     """Idle time after which the session is unloaded; `None`: never."""
-    _waiters: dict[str, list[ReplySlot[TurnResult]]] = attrs.field(
-        factory=dict[str, list[ReplySlot[TurnResult]]], init=False
-    )
+    _waiters: Waiters = attrs.field(factory=Waiters, init=False)
     _held: list[Ask[Any]] = attrs.field(factory=list[Ask[Any]], init=False)
     """Answers that came while the run of an earlier answer goes on."""
     _first: object = attrs.field(default=None, init=False)
@@ -158,12 +164,10 @@ class Session:
 
     async def _work(self, ctx: Context[Any]) -> None:
         self.hub.on_delta = lambda: ctx.deadline(JOIN_SECONDS, "deltas")
-        await self._handle(self._first, ctx)
-        await self._advance(ctx)
+        await self._take(self._first, ctx)
         while not self._at_rest:
             for message in await ctx.mailbox.receive_batch():
-                await self._handle(message, ctx)
-                await self._advance(ctx)
+                await self._take(message, ctx)
         self.hub.flush()
         if self._stopping:
             await self._leave(ctx)
@@ -189,6 +193,13 @@ class Session:
         running = self.turn is not None and self.turn.ref is not None
         return not running and not self._owes
 
+    async def _take(self, message: object, ctx: Context[Any]) -> None:
+        try:
+            await self._handle(message, ctx)
+            await self._advance(ctx)
+        except StorageError as exc:
+            self._give_up(exc)
+
     async def _handle(self, message: object, ctx: Context[Any]) -> None:
         match message:
             case Started():
@@ -208,12 +219,24 @@ class Session:
                 self._flush_blocks(ctx)
             case DeadlineReached(key="idle"):
                 self._stopping = self.turn is None and not self.hub.watched
-            case AskAbandoned():
-                pass
+            case AskAbandoned(reply=reply):
+                self._forget_asker(reply)
             case _:
                 _LOG.warning("session %s ignored %r", self.id, type(message).__name__)
 
+    def _forget_asker(self, reply: ReplySlot[Any]) -> None:
+        # An answer that was taken back before it was looked at is none.
+        self._held = [ask for ask in self._held if ask.reply is not reply]
+        self._waiters.leave(reply)
+
     async def _handle_ask(self, ask: Ask[Any], ctx: Context[Any]) -> None:
+        if self._stopping:
+            ask.reply.set_error(
+                TurnRefusedError(
+                    "session_closing", "the session is being closed; open it again"
+                )
+            )
+            return
         match ask.request:
             case Prompt() as request:
                 await self._prompt(request, ask.reply)
@@ -229,26 +252,62 @@ class Session:
     async def _advance(self, ctx: Context[Any]) -> None:
         # The one place that starts the next turn.
         while self.turn is None and self._owes and not self._stopping:
-            try:
-                commands = await self.ports.record.inbox()
-                if not commands:
-                    self._owes = False
-                    return
-                await self._begin_turn(commands[0].command_id, commands[0].body, ctx)
-            except StorageError as exc:
-                self._give_up(exc)
+            self._owes = await self._begin_next(ctx)
+
+    async def _begin_next(self, ctx: Context[Any]) -> bool:
+        # Returns whether the inbox may hold another command.
+        command = await self.ports.record.oldest_command()
+        if command is None:
+            self._waiters.fail_all(
+                TurnRefusedError(
+                    "withdrawn_command",
+                    "this command was taken back, or its turn failed before; "
+                    "send the input as a new command",
+                )
+            )
+            return False
+        if self.settings.provider not in self.ports.providers:
+            # It stays there until the settings name one that is set up.
+            return False
+        try:
+            parts = self._parts_of(command)
+        except TurnRefusedError as exc:
+            _LOG.warning("command %r was dropped: %s", command.command_id, exc)
+            await self._drop_command(command.command_id, exc)
+        else:
+            await self._begin_turn(command.command_id, parts, ctx)
+        return True
+
+    def _parts_of(self, command: InboxCommand) -> Parts:
+        # Whoever posted it need not have been this program.
+        if self.history.holds(command.command_id):
+            raise TurnRefusedError(
+                "conflicting_command",
+                f"{command.command_id[:80]!r} is the id of another message",
+            )
+        try:
+            parts = msgspec.json.decode(command.body, type=PromptCommand).parts
+        except (msgspec.DecodeError, RecursionError) as exc:
+            raise TurnRefusedError(
+                "unknown_command", f"a command can't be read: {exc}"
+            ) from exc
+        check_parts(parts)
+        return parts
+
+    async def _drop_command(self, command_id: str, error: TurnRefusedError) -> None:
+        fact = withdrawal_fact(command_id)
+        await self.ports.record.append([fact], settles=[command_id])
+        self._waiters.fail(command_id, error)
 
     def _give_up(self, exc: StorageError) -> None:
-        # The store does not take what has to be written: unload. What waits in the
-        # inbox stays there, for whoever loads the session next.
+        # The store does not take what has to be written: unload. What is on the tape
+        # and in the inbox stays there, for whoever loads the session next.
+        _LOG.warning("session %s is unloaded: %s", self.id, exc)
         self._stopping, self._owes = True, False
-        waiters = [reply for replies in self._waiters.values() for reply in replies]
-        self._waiters.clear()
-        for reply in waiters:
-            failure = TurnFailedError(f"the turn could not be stored: {exc}")
-            failure.hint = exc.hint
-            failure.__cause__ = exc
-            reply.set_error(failure)
+        failure = TurnFailedError(f"the turn could not be stored: {exc}")
+        failure.hint = exc.hint
+        failure.__cause__ = exc
+        self._waiters.fail_all(failure)
 
     #### Input
 
@@ -274,11 +333,15 @@ class Session:
         ):
             reply.set_value(known)
             return
-        self._waiters.setdefault(request.command_id, []).append(reply)
+        self._waiters.add(request.command_id, reply)
         self._owes = True
 
     def _check_prompt(self, request: Prompt) -> None:
-        if self.turn is not None and unresolved(self.turn.message):
+        turn = self.turn
+        if turn is not None and turn.command_id == request.command_id:
+            # Sent again: one more waits for the turn that it began.
+            return
+        if turn is not None and unresolved(turn.message):
             raise TurnRefusedError(
                 "interaction_pending",
                 "answer or cancel the pending interaction before the next prompt",
@@ -304,16 +367,17 @@ class Session:
         reply = self.history.reply_to(command_id)
         return None if reply is None else TurnResult(reply)
 
-    async def _begin_turn(self, command_id: str, body: str, ctx: Context[Any]) -> None:
+    async def _begin_turn(
+        self, command_id: str, parts: Parts, ctx: Context[Any]
+    ) -> None:
         now = ctx.clock.now()
-        command = msgspec.json.decode(body, type=PromptCommand)
         order = self.history.next_order
         user = MessageRecord(
             id=MessageId(command_id),
             order_seq=order,
             role="user",
             status="sent",
-            blocks=user_blocks(command_id, command.parts),
+            blocks=user_blocks(command_id, parts),
             created_at=now,
             updated_at=now,
         )
@@ -430,14 +494,12 @@ class Session:
         turn = self._turn()
         self.history.append(turn.message)
         self._leave_turn("idle" if turn.message.status == "sent" else "error")
-        for reply in self._waiters.pop(turn.command_id or "", []):
-            reply.set_value(TurnResult(turn.message))
+        self._waiters.settle(turn.command_id, TurnResult(turn.message))
 
     def _fail_turn(self, failure: TurnFailedError) -> None:
         turn = self._turn()
         self._leave_turn("error")
-        for reply in self._waiters.pop(turn.command_id or "", []):
-            reply.set_error(failure)
+        self._waiters.fail(turn.command_id, failure)
 
     def _leave_turn(self, state: SessionState) -> None:
         self.turn, self._owes = None, not self._stopping
@@ -524,9 +586,14 @@ class Session:
 
     async def _withdraw(self, command_id: str) -> None:
         # Whoever sent it no longer wants it, and it has not begun.
-        if self._waiters.pop(command_id, None) is not None:
-            fact = withdrawal_fact(command_id)
-            await self.ports.record.append([fact], settles=[command_id])
+        if command_id not in self._waiters:
+            return
+        error = TurnRefusedError("withdrawn_command", "the command was taken back")
+        try:
+            await self._drop_command(command_id, error)
+        except StorageError as exc:
+            # Then it has its turn, as if nobody had taken it back.
+            _LOG.warning("command %r was not taken back: %s", command_id, exc)
 
     async def _cancel_run(self, cause: CancelCause) -> None:
         # Whoever cancels writes nothing: the run settles itself.
@@ -569,6 +636,8 @@ class Session:
             reply.set_error(exc)
             return
         self.settings = settings
+        # What waits in the inbox may have waited for this.
+        self._owes = True
         reply.set_value(settings)
 
     def _restore_status(self) -> None:
