@@ -63,35 +63,25 @@ class Sleeper:
         trio.lowlevel.reschedule(self.task)
 
 
+# Structs, not attrs or plain classes: an ask makes two or three of these, and others
+# cost two to four times as much to build.
 @final
-class ReplySlot(Generic[R]):
+class ReplySlot(msgspec.Struct, Generic[R], eq=False):
     """Where the answer to one ask goes, once.
 
     Answering twice is an `InternalError`. Answering when the asker has given up, or
     after the actor asked has exited, does nothing.
     """
 
-    __slots__ = ("_back", "_closed", "_tag", "_task", "abandoned", "asked")
-
-    abandoned: bool
-    """Whether the asker has given up. Work for it may be dropped."""
     asked: Lanes
     """The kernel's: the mail of the actor that was asked."""
-
-    def __init__(
-        self,
-        asked: Lanes,
-        task: trio.lowlevel.Task | None,
-        back: Lanes | None = None,
-        tag: object = None,
-    ) -> None:
-        # Exactly one of `_task` (ask) and `_back` (ask_nowait) is set while open.
-        self.asked = asked
-        self._task = task
-        self._back = back
-        self._tag = tag
-        self._closed = False
-        self.abandoned = False
+    # Exactly one of `_task` (ask) and `_back` (ask_nowait) is set while open.
+    _task: trio.lowlevel.Task | None
+    _back: Lanes | None = None
+    _tag: object = None
+    _closed: bool = False
+    abandoned: bool = False
+    """Whether the asker has given up. Work for it may be dropped."""
 
     def set_value(self, value: R) -> None:
         """Answer with *value*."""
@@ -144,8 +134,6 @@ class ReplySlot(Generic[R]):
         return trio.lowlevel.Abort.SUCCEEDED
 
 
-# Structs, not attrs classes: an ask makes one or two of these, and a frozen attrs
-# class costs four times as much to build.
 @final
 class Ask(msgspec.Struct, Generic[R], frozen=True, eq=False):
     """A request that waits for its answer in ``reply``: work mail."""
@@ -241,7 +229,9 @@ class Lanes:
         if self.closed:
             return False
         self.work = [message]
-        self.wake()
+        if (reader := self.reader) is not None:
+            self.reader = None
+            reader.wake()
         return True
 
     def wait_for_room(self, item: Sender | Ask[Any]) -> None:
@@ -257,7 +247,9 @@ class Lanes:
             control.append(message)
         elif not self.closed:
             self.control = [message]
-            self.wake()
+            if (reader := self.reader) is not None:
+                self.reader = None
+                reader.wake()
 
     def push_once(self, message: object, key: Hashable) -> None:
         """Queue control mail unless one of the same *key* is queued."""
