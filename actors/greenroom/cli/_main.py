@@ -21,6 +21,7 @@ from ._config import Config, default_config_file, load_config
 from ._demo import demo_command
 from ._doctor import doctor_command
 from ._exit import ExitCode, exit_code_for
+from ._faults import known_errors, log_to_stderr
 from ._harmless import harmless, json_line
 from ._look import inspect_command, sessions_command
 from ._parser import build_parser, flags_of
@@ -32,6 +33,7 @@ Command = Callable[[argparse.Namespace, Config], int]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line *argv* (default: the process's) and return its status."""
     _survive_odd_encodings()
+    log_to_stderr()
     try:
         arguments = build_parser(COMMANDS).parse_args(argv)
     except SystemExit as stop:  # argparse has printed the help, or what is wrong
@@ -52,9 +54,13 @@ def _run(arguments: argparse.Namespace) -> int:
         )
         status = COMMANDS[arguments.command](arguments, config)
         sys.stdout.flush()
-    except GreenroomError as error:
-        _complain(error)
-        return exit_code_for(error)
+    except (GreenroomError, BaseExceptionGroup) as error:
+        known = known_errors(error)
+        if not known:
+            raise
+        for each in known:
+            _complain(each)
+        return exit_code_for(known[0])
     return status
 
 

@@ -1,0 +1,58 @@
+"""Faults as a user is told them: a sentence, and no traceback where none helps.
+
+A `GreenroomError` explains itself, also in the group that a nursery makes of it. All
+else is a bug and keeps its traceback, in the log too.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from types import TracebackType
+from typing import cast, final
+
+from greenroom.protocol import GreenroomError
+
+from ._harmless import harmless
+
+
+def known_errors(error: BaseException) -> list[GreenroomError]:
+    """Return what *error* is made of; empty if some of it does not explain itself."""
+    if isinstance(error, GreenroomError):
+        return [error]
+    if not isinstance(error, BaseExceptionGroup):
+        return []
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    found = [known_errors(each) for each in group.exceptions]
+    return [each for errors in found for each in errors] if all(found) else []
+
+
+def log_to_stderr() -> None:
+    """Show what the engine logs; may be called again."""
+    logger = logging.getLogger("greenroom")
+    if not any(isinstance(handler, _Stderr) for handler in logger.handlers):
+        handler = _Stderr(logging.WARNING)
+        handler.setFormatter(_Brief("%(message)s"))
+        logger.addHandler(handler)
+
+
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+
+
+@final
+class _Brief(logging.Formatter):
+    def formatException(self, ei: _ExcInfo | tuple[None, None, None]) -> str:
+        known = [] if ei[1] is None else known_errors(ei[1])
+        if known:
+            return "\n".join(f"  {error}" for error in known)
+        return super().formatException(ei)
+
+
+@final
+class _Stderr(logging.Handler):
+    # Not a StreamHandler: that one keeps the stream it was made with.
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(f"greenroom: {harmless(self.format(record))}", file=sys.stderr)
+        except Exception:
+            self.handleError(record)

@@ -1,0 +1,49 @@
+"""Faults that explain themselves need no traceback; bugs keep theirs."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from greenroom.cli._faults import known_errors, log_to_stderr
+from greenroom.protocol import DiskFullError, GreenroomError
+
+FULL = DiskFullError("the disk is full")
+ODD = GreenroomError("an odd \x1b[2J thing")
+
+
+@pytest.mark.parametrize(
+    ("error", "known"),
+    [
+        (FULL, [FULL]),
+        (ExceptionGroup("x", [FULL, ExceptionGroup("y", [ODD])]), [FULL, ODD]),
+        (ValueError("a bug"), []),
+        (ExceptionGroup("x", [FULL, ValueError("a bug")]), []),
+        (BaseExceptionGroup("x", [FULL, KeyboardInterrupt()]), []),
+    ],
+)
+def test_only_what_is_ours_as_a_whole_is_explained(error, known):
+    assert known_errors(error) == known
+
+
+def logged(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:
+    log_to_stderr()
+    log_to_stderr()
+    try:
+        raise error
+    except Exception:
+        logging.getLogger("greenroom.kernel").error("an actor failed", exc_info=True)
+    return capsys.readouterr().err
+
+
+def test_a_known_fault_is_logged_once_without_traceback_and_harmless(capsys):
+    said = logged(ExceptionGroup("x", [FULL, ODD]), capsys)
+    assert said.count("an actor failed") == 1
+    assert "the disk is full" in said
+    assert "Traceback" not in said
+    assert "\x1b" not in said
+
+
+def test_a_bug_is_logged_with_its_traceback(capsys):
+    assert "Traceback" in logged(ValueError("a bug"), capsys)
