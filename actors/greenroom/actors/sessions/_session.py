@@ -48,7 +48,6 @@ from greenroom.actors.tools import ToolContext, ToolSet
 from greenroom.protocol import (
     Block,
     Draft,
-    ErrorBlock,
     Fact,
     FactKind,
     InternalError,
@@ -63,6 +62,7 @@ from greenroom.protocol import (
     SourceType,
     StorageError,
     canonical_json,
+    interrupted_terminal,
     round_limit,
     safe_text,
 )
@@ -87,7 +87,17 @@ from ._messages import (
     TurnResult,
 )
 from ._record import SessionRecord
-from ._turns import Answered, answer, ended, fresh_metadata, give_up, merged, unresolved
+from ._turns import (
+    USER_FOLLOW_UP,
+    Answered,
+    answer,
+    ended,
+    fault_block,
+    fresh_metadata,
+    give_up,
+    merged,
+    unresolved,
+)
 from ._waiters import Waiters
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
@@ -207,7 +217,7 @@ class Session:
             case Ask():
                 await self._handle_ask(cast("Ask[Any]", message), ctx)
             case CancelTurn():
-                await self._cancel(message)
+                await self._cancel(message, ctx)
             case Stop(cause=cause):
                 self._stopping, self._owes = True, False
                 await self._cancel_run(cause)
@@ -420,7 +430,7 @@ class Session:
 
     def _spawn(self, active: ActiveRun, behaviour: Any, ctx: Context[Any]) -> None:  # noqa: ANN401 - a behaviour
         turn = self._turn()
-        turn.active = active
+        turn.active, turn.cancelled = active, None
         turn.ref = ctx.spawn(f"run-{active.plan.run_id}", behaviour, watch=True)
         self.hub.status("generating", active.plan.run_id)
         ctx.deadline(FLUSH_SECONDS, "blocks")
@@ -447,15 +457,16 @@ class Session:
         turn.message = active.result.message
         if turn.message.status != "pending":
             self._end_turn()
-        elif turn.cancelled not in (None, *KEEPS_QUESTION):
-            await self._cancel_paused(turn.cancelled)
+        elif turn.cancelled is not None and not _stays_open(turn):
+            # The cancel came when the run had its result already.
+            await self._cancel_paused(turn.cancelled, ctx)
         else:
             await self._after_run(ctx)
 
     async def _after_run(self, ctx: Context[Any]) -> None:
         held, self._held = self._held, []
         for ask in held:
-            await self._answer_or_hold(ask, ctx)
+            await self._handle_ask(ask, ctx)
         turn = self.turn
         if turn is None or turn.ref is not None:
             return
@@ -539,7 +550,7 @@ class Session:
         changed = answered.changed
         if answered.next == "wait_for_user":
             rest = give_up(message, STOPPED_WHILE_PAUSED)
-            message = ended(merged(message, rest), "completed", "user_follow_up")
+            message = ended(merged(message, rest), USER_FOLLOW_UP)
             changed += rest
         message = await self._append_message(message, changed, ctx)
         turn.message = message
@@ -575,14 +586,14 @@ class Session:
 
     #### Cancel
 
-    async def _cancel(self, message: CancelTurn) -> None:
+    async def _cancel(self, message: CancelTurn, ctx: Context[Any]) -> None:
         turn, wanted = self.turn, message.command_id
         if wanted is not None and (turn is None or turn.command_id != wanted):
             await self._withdraw(wanted)
         elif turn is not None and turn.ref is not None:
             await self._cancel_run(message.cause)
         elif turn is not None and message.cause not in KEEPS_QUESTION:
-            await self._cancel_paused(message.cause)
+            await self._cancel_paused(message.cause, ctx)
 
     async def _withdraw(self, command_id: str) -> None:
         # Whoever sent it no longer wants it, and it has not begun.
@@ -601,19 +612,13 @@ class Session:
             self.turn.cancelled = cause
             self.turn.ref.cancel(cause)
 
-    async def _cancel_paused(self, cause: CancelCause) -> None:
-        turn = self._turn()
+    async def _cancel_paused(self, cause: CancelCause, ctx: Context[Any]) -> None:
+        turn, terminal = self._turn(), interrupted_terminal(cause.value)
         changed = give_up(turn.message, STOPPED_WHILE_PAUSED)
-        error = ErrorBlock(
-            id=ItemId(f"{turn.message.id}.{len(turn.message.blocks)}"),
-            code="user_canceled",
-            text="stopped by the user",
-        )
-        message = merged(turn.message, (*changed, error))
-        message = ended(message, "aborted", cause.value)
-        revision = msgspec.structs.replace(message, blocks=(*changed, error))
-        await self.ports.record.append([message_fact(revision)])
-        turn.message = message
+        if terminal.fault is not None:
+            changed += (fault_block(turn.message, terminal.fault),)
+        message = ended(merged(turn.message, changed), terminal)
+        turn.message = await self._append_message(message, changed, ctx)
         self._end_turn()
 
     #### Settings, status
@@ -647,6 +652,10 @@ class Session:
     def _turn(self) -> Turn:
         assert self.turn is not None
         return self.turn
+
+
+def _stays_open(turn: Turn) -> bool:
+    return turn.cancelled in KEEPS_QUESTION and bool(unresolved(turn.message))
 
 
 def withdrawal_fact(command_id: str) -> Fact:

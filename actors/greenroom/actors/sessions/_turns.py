@@ -6,7 +6,7 @@ do after it. The session actor makes the result durable and starts what it names
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import attrs
 import msgspec
@@ -16,6 +16,8 @@ from greenroom.protocol import (
     Answer,
     Block,
     Deny,
+    ErrorBlock,
+    Fault,
     Grant,
     InteractionError,
     ItemId,
@@ -23,11 +25,15 @@ from greenroom.protocol import (
     MessageRecord,
     Other,
     Reply,
+    Terminal,
     ToolCallBlock,
     safe_text,
 )
 
-MAX_ANSWER_CHARS = 20_000
+MAX_ANSWER_CHARS: Final = 20_000
+
+USER_FOLLOW_UP: Final = Terminal("completed", "user_follow_up", "sent")
+"""How a turn ends whose user answers with a message of their own (INT-09)."""
 
 Next = Literal["execute", "continue", "wait_for_user"]
 
@@ -77,15 +83,29 @@ def merged(message: MessageRecord, changed: tuple[Block, ...]) -> MessageRecord:
     return msgspec.structs.replace(message, blocks=blocks + tuple(by_id.values()))
 
 
-def ended(
-    message: MessageRecord, outcome: Literal["completed", "aborted"], reason: str
-) -> MessageRecord:
-    """Return the header of *message*, ended without a run of its own."""
+def ended(message: MessageRecord, terminal: Terminal) -> MessageRecord:
+    """Return *message* ended with *terminal* and without a run of its own."""
+    fault = terminal.fault
     metadata = msgspec.structs.replace(
-        message.metadata, run_outcome=outcome, run_stop_reason=reason
+        message.metadata,
+        run_outcome=terminal.outcome,
+        run_stop_reason=terminal.stop_reason,
+        error_code=None if fault is None else fault.code,
+        error_text=None if fault is None else fault.text,
     )
-    status = "sent" if outcome == "completed" else "error"
-    return msgspec.structs.replace(message, status=status, metadata=metadata)
+    return msgspec.structs.replace(
+        message, status=terminal.message_status, metadata=metadata
+    )
+
+
+def fault_block(message: MessageRecord, fault: Fault) -> ErrorBlock:
+    """Return the block that says at the end of *message* what went wrong."""
+    return ErrorBlock(
+        id=ItemId(f"{message.id}.{len(message.blocks)}"),
+        code=fault.code,
+        text=fault.text,
+        round=message.metadata.provider_rounds,
+    )
 
 
 def give_up(message: MessageRecord, note: str) -> tuple[Block, ...]:
