@@ -133,6 +133,8 @@ async def take_next_prompt(play: Play, engine: Engine) -> None:
         messages = await engine.session(row.id).messages()
         assert [m.id for m in messages if m.status == "pending"] == []
         assert false_successes(messages, "done") == []
+        roles = [message.role for message in messages]
+        assert roles.count("assistant") <= roles.count("user"), "a turn came twice"
         if play.told.command is not None:
             ids = [str(message.id) for message in messages]
             assert ids.count(play.told.command) == 1

@@ -171,6 +171,8 @@ async def go_on(folder: Folder, victim: Victim) -> None:
     users = Counter(str(m.id) for m in messages if m.role == "user")
     assert [c for c in victim.said("posted") if users[c] != 1] == []
     assert max(users.values()) == 1
+    roles = Counter(message.role for message in messages)
+    assert roles["assistant"] <= roles["user"], "a turn came twice"
 
 
 def working(folder: Folder):

@@ -155,6 +155,7 @@ def test_a_contradiction_in_a_journal_is_told(state):
     peer = world.join()
     record = RunStarted(run_id=RunId(RUN), message_id=message("x").id, run_kind="loop")
     write(peer.store, peer.tape().commit_piece(record, now=5.0))
+    assert codes(state) == [], "its engine lives"
     world.close()
     assert codes(state) == ["open_run"]
     sql(

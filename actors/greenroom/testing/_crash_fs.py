@@ -82,6 +82,10 @@ class _Stored:
         self.unsynced.clear()
 
 
+def _gone() -> apsw.Error:
+    return apsw.IOError("the disk has crashed")
+
+
 @final
 @attrs.define(eq=False)
 class CrashDisk:
@@ -122,23 +126,21 @@ class CrashDisk:
 
     #### Called by the files
 
-    def begin(self, write: _Write | None = None) -> None:
-        """Count an operation; fails if it is after the crash.
-
-        Of a write that tears, the first bytes are handed to `torn`.
-        """
+    def begin(self) -> None:
+        """Count an operation; fails if it is the one that crashes, or after it."""
         self.operations += 1
         if self.at is not None and self.operations >= self.at:
             self.crashed = True
-        self.check()
-
-    def check(self) -> None:
-        """Fail if the crash is over."""
         if not self.crashed:
             return
         if self.kind == "full":
             raise apsw.FullError("no space left on the device")
-        raise apsw.IOError("the disk has crashed")
+        raise _gone()
+
+    def check(self) -> None:
+        """Fail what changes nothing, too: nothing is read after a crash."""
+        if self.crashed and self.kind != "full":
+            raise _gone()
 
     def tears(self) -> bool:
         """Whether the next operation is the one that tears."""
@@ -216,8 +218,7 @@ class _File(apsw.VFSFile):
         super().__init__(base, name, flags)
 
     def xRead(self, amount: int, offset: int) -> bytes:
-        if self._disk.kind != "full":
-            self._disk.check()
+        self._disk.check()
         return super().xRead(amount, offset)
 
     def xWrite(self, data: bytes, offset: int) -> None:
