@@ -32,7 +32,7 @@ def state(tmp_path):
     peer = world.join()
     for scope in (S1, S2):
         tape = peer.tape(scope)
-        facts = [event(n, "x" * 3_000) for n in range(ENTRIES)]
+        facts = [event(n, f"{n:02}" + "x" * 3_000) for n in range(ENTRIES)]
         facts.append(message_fact(message("hello")))
         write(peer.store, tape.append_piece(facts, now=2.0))
     peer.store.leave(peer.member, now=3.0)
@@ -193,6 +193,22 @@ def test_of_a_damaged_file_it_says_what_is_lost_and_writes_nothing(state, part):
     assert len(taken) == found.entries < whole
     assert (state / "greenroom.db").read_bytes() == before
     assert not (state / "backups").exists()
+
+
+def test_what_lies_behind_a_damaged_page_is_found(state):
+    before, path = len(content(state)), state / "greenroom.db"
+    pages = path.read_bytes()
+    page = pages.index(b'"20xxx') // 4096
+    path.write_bytes(pages[: page * 4096] + b"\xee" * 4096 + pages[(page + 1) * 4096 :])
+    found = examine(state)
+    taken = [(entry.session_id, entry.seq) for entry in salvage(state)]
+    assert found.is_damaged
+    assert len(taken) == before - 1
+    lost = {
+        n for n in range(1, before // 2 + 1) for s in (S1, S2) if (s, n) not in taken
+    }
+    assert len(lost) == 1
+    assert any(f"{before // 2 - 1} of its" in f.text for f in found.findings)
 
 
 def test_a_file_whose_first_pages_are_gone_is_a_typed_error(state):
