@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from greenroom.cli._faults import known_errors, log_to_stderr
+from greenroom.cli._faults import is_only, known_errors, log_to_stderr
 from greenroom.protocol import DiskFullError, GreenroomError
 
 FULL = DiskFullError("the disk is full")
@@ -25,6 +25,19 @@ ODD = GreenroomError("an odd \x1b[2J thing")
 )
 def test_only_what_is_ours_as_a_whole_is_explained(error, known):
     assert known_errors(error) == known
+
+
+@pytest.mark.parametrize(
+    ("error", "only"),
+    [
+        (BrokenPipeError(), True),
+        (ExceptionGroup("x", [ExceptionGroup("y", [BrokenPipeError()])]), True),
+        (ExceptionGroup("x", [BrokenPipeError(), ValueError("a bug")]), False),
+        (ValueError("a bug"), False),
+    ],
+)
+def test_a_group_of_one_kind_is_that_kind(error, only):
+    assert is_only(error, BrokenPipeError) == only
 
 
 def logged(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:

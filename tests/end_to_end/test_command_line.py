@@ -171,14 +171,11 @@ sys.exit(main(sys.argv[1:]))
 class Screen:
     """A process on a pseudo-terminal."""
 
-    def __init__(self, work, script, *arguments):
-        program = SCRIPTED.format(script=script)
-        command = [sys.executable, "-P", "-c", program, "run", *arguments]
+    def __init__(self, work, command, **more):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.chdir(work)
-            command += ["--state", state_of(work)]
-            os.execve(sys.executable, command, environment())
+            os.execve(sys.executable, command, environment(**more))
         self.text = ""
 
     def until(self, wanted):
@@ -207,6 +204,16 @@ class Screen:
         return os.waitstatus_to_exitcode(status)
 
 
+def scripted_command(work, script, *arguments):
+    program = SCRIPTED.format(script=script)
+    state = ["--state", state_of(work)]
+    return [sys.executable, "-P", "-c", program, "run", *arguments, *state]
+
+
+def scripted(work, script, *arguments, **more):
+    return Screen(work, scripted_command(work, script, *arguments), **more)
+
+
 WRITE = (
     '[[Call("write", {"path": "new.txt", "content": "hi"}), Halt("tool_use")],'
     ' [Say("done"), Halt()]]'
@@ -215,11 +222,34 @@ SLEEP = (
     '[[Say("I wait."), Call("shell", {"command": "echo $$ > pid; sleep 50"}),'
     ' Halt("tool_use")]]'
 )
+UNTIL_TOLD = (
+    '[[Call("shell", {"command": "until [ -e go ]; do sleep 0.01; done"}),'
+    ' Halt("tool_use")], [Say("done"), Halt()]]'
+)
+
+
+@pytest.mark.parametrize("form", [["--json"], []])
+def test_a_reader_that_goes_away_ends_the_run_without_a_word(work, form):
+    process = subprocess.Popen(
+        scripted_command(work, UNTIL_TOLD, "wait", "--yes", *form),
+        cwd=work,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout.readline()
+    process.stdout.close()
+    (work / "go").touch()
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert b"Traceback" not in said
+    assert b"BrokenPipe" not in said
 
 
 @pytest.mark.parametrize(("typed", "written"), [("y\n", True), ("not here\n", False)])
 def test_a_permission_is_asked_on_the_terminal(work, typed, written):
-    screen = Screen(work, WRITE, "write it")
+    screen = scripted(work, WRITE, "write it")
     screen.until("allow this?")
     assert not (work / "new.txt").exists()
     screen.type(typed)
@@ -228,14 +258,14 @@ def test_a_permission_is_asked_on_the_terminal(work, typed, written):
 
 
 def test_yes_grants_without_asking(work):
-    screen = Screen(work, WRITE, "write it", "--yes")
+    screen = scripted(work, WRITE, "write it", "--yes")
     assert screen.status() == 0
     assert "allow this?" not in screen.text
     assert (work / "new.txt").read_text() == "hi"
 
 
 def test_ctrl_c_stops_the_turn_and_its_processes(work):
-    screen = Screen(work, SLEEP, "wait", "--yes")
+    screen = scripted(work, SLEEP, "wait", "--yes")
     screen.until("> shell")
     wait_for(work / "pid")
     screen.type("\x03")
@@ -245,7 +275,7 @@ def test_ctrl_c_stops_the_turn_and_its_processes(work):
 
 
 def test_a_request_to_terminate_leaves_and_ends_what_runs(work):
-    screen = Screen(work, SLEEP, "wait", "--yes")
+    screen = scripted(work, SLEEP, "wait", "--yes")
     screen.until("> shell")
     wait_for(work / "pid")
     os.kill(screen.pid, signal.SIGTERM)
@@ -254,9 +284,8 @@ def test_a_request_to_terminate_leaves_and_ends_what_runs(work):
 
 
 def test_without_a_terminal_an_open_question_is_an_error_and_stays_open(work):
-    program = SCRIPTED.format(script=WRITE)
     done = subprocess.run(
-        [sys.executable, "-P", "-c", program, "run", "x", "--state", state_of(work)],
+        scripted_command(work, WRITE, "x"),
         cwd=work,
         env=environment(),
         capture_output=True,
@@ -270,7 +299,7 @@ def test_without_a_terminal_an_open_question_is_an_error_and_stays_open(work):
     assert "waits for an answer" in listed.stdout
     session = listed.stdout.split()[0]
     # Asked again when somebody is there; the next prompt comes after it.
-    screen = Screen(work, '[[Say("done"), Halt()]] * 2', "next", "--session", session)
+    screen = scripted(work, '[[Say("done"), Halt()]] * 2', "next", "--session", session)
     screen.until("allow this?")
     screen.type("y\n")
     assert screen.status() == 0
@@ -278,7 +307,7 @@ def test_without_a_terminal_an_open_question_is_an_error_and_stays_open(work):
 
 
 def test_a_session_that_another_process_has_is_refused_with_its_name(work):
-    screen = Screen(work, SLEEP, "wait", "--yes")
+    screen = scripted(work, SLEEP, "wait", "--yes")
     screen.until("> shell")
     wait_for(work / "pid")
     listed = greenroom("sessions", "--json", "--state", state_of(work), cwd=work)
@@ -307,6 +336,14 @@ def alive(pid):
     # A zombie has ended; only its parent has not looked yet.
     stat = Path(f"/proc/{pid}/stat")
     return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+def test_ctrl_c_ends_the_demo_without_a_traceback(work):
+    screen = Screen(work, [*GREENROOM, "demo"])
+    screen.until("Wait for the audience")
+    screen.type("\x03")
+    assert screen.status() == 130
+    assert "Traceback" not in screen.text
 
 
 def test_the_demo_plays_to_its_end(tmp_path):

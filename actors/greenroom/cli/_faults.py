@@ -27,6 +27,13 @@ def known_errors(error: BaseException) -> list[GreenroomError]:
     return [each for errors in found for each in errors] if all(found) else []
 
 
+def is_only(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether *error* is a *kind*, or a group of nothing else."""
+    if isinstance(error, BaseExceptionGroup):
+        return cast("BaseExceptionGroup[BaseException]", error).split(kind)[1] is None
+    return isinstance(error, kind)
+
+
 def log_to_stderr() -> None:
     """Show what the engine logs; may be called again."""
     logger = logging.getLogger("greenroom")

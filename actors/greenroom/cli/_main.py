@@ -21,7 +21,7 @@ from ._config import Config, default_config_file, load_config
 from ._demo import demo_command
 from ._doctor import doctor_command
 from ._exit import ExitCode, exit_code_for
-from ._faults import known_errors, log_to_stderr
+from ._faults import is_only, known_errors, log_to_stderr
 from ._harmless import harmless, json_line
 from ._look import inspect_command, sessions_command
 from ._parser import build_parser, flags_of
@@ -40,11 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else ExitCode.USAGE
     try:
         return _run(arguments)
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        _give_up_on_output()
-        return ExitCode.RUN_FAILED
+    except (KeyboardInterrupt, BrokenPipeError, BaseExceptionGroup) as error:
+        if is_only(error, KeyboardInterrupt):
+            return ExitCode.INTERRUPTED
+        if is_only(error, BrokenPipeError):
+            _give_up_on_output()
+            return ExitCode.RUN_FAILED
+        raise
 
 
 def _run(arguments: argparse.Namespace) -> int:
