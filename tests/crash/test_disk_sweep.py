@@ -123,6 +123,8 @@ def check_tapes(play: Play, found: dict) -> None:
     assert undispatched(play.effects, tape) == set()
     for each in found.values():
         assert unended_runs(each) == set()
+        # An input that its turn did not settle would be dropped when it came again.
+        assert "input/withdrawn" not in [entry.fact.name for entry in each]
 
 
 async def take_next_prompt(play: Play, engine: Engine) -> None:
