@@ -14,22 +14,29 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, TypeVar, final
 
 import attrs
 import platformdirs
 import trio
 
 from greenroom.actors.kernel import (
+    ActorExitedError,
     ActorInfo,
     CancelCause,
     Clock,
     Ids,
-    Ref,
-    SupervisorHandle,
+    Normal,
+    Request,
     System,
     SystemClock,
     SystemIds,
@@ -42,10 +49,8 @@ from greenroom.actors.sessions import (
     CancelTurn,
     ChangeSettings,
     Follower,
-    Loaded,
     PieceWriter,
     Prompt,
-    Session as SessionBehaviour,
     SessionHeldError as SessionHeldError,
     SessionNotFoundError as SessionNotFoundError,
     Sessions,
@@ -109,7 +114,12 @@ IDLE_SECONDS: Final = 300.0
 STOP_SECONDS: Final = 5.0
 """How long `Session.cancel` and `Session.close` wait at most."""
 
+MAX_LOADS: Final = 3
+"""How often a request loads a session that was unloaded with the request unread."""
+
 TITLE_CHARS: Final = 50
+
+R = TypeVar("R")
 
 
 class WorkspaceError(GreenroomError):
@@ -159,12 +169,11 @@ class SessionHandle:
         """
         parts = (TextPart(content),) if isinstance(content, str) else tuple(content)
         command_id = command_id or self._ids.uuid()
-        loaded = await self._load()
         try:
-            return await loaded.ref.ask(Prompt(parts, command_id))
+            return await self._ask(Prompt(parts, command_id))
         except trio.Cancelled:
             stop = CancelTurn(CancelCause.PARENT, command_id)
-            _tell(loaded, stop, key=("cancel", command_id))
+            self._tell(stop, key=("cancel", command_id))
             raise
 
     async def answer(self, interaction_id: str, answer: Answer) -> None:
@@ -174,8 +183,7 @@ class SessionHandle:
             InteractionError: unknown, answered before, out of order, or of the wrong
                 kind.
         """
-        loaded = await self._load()
-        await loaded.ref.ask(AnswerInteraction(interaction_id, answer))
+        await self._ask(AnswerInteraction(interaction_id, answer))
 
     async def configure(self, **changes: Any) -> SessionSettings:  # noqa: ANN401 - the fields of SessionSettings
         """Change settings; a run that goes on keeps those it began with.
@@ -183,15 +191,14 @@ class SessionHandle:
         Raises:
             TurnRefusedError: no such setting, or a wrong value.
         """
-        loaded = await self._load()
-        return await loaded.ref.ask(ChangeSettings(dict(changes)))
+        return await self._ask(ChangeSettings(dict(changes)))
 
     async def cancel(self) -> None:
         """Stop the turn, if there is one; returns when it has settled, 5 s at most."""
         loaded = self._sessions.loaded(self.id)
         if loaded is None:
             return
-        _tell(loaded, CancelTurn(CancelCause.USER_STOP), key="cancel")
+        self._tell(CancelTurn(CancelCause.USER_STOP), key="cancel")
         with trio.move_on_after(STOP_SECONDS):
             await loaded.hub.until_settled()
 
@@ -221,8 +228,22 @@ class SessionHandle:
         newest = await self.messages(limit=1)
         return unresolved(newest[0]) if newest else ()
 
-    async def _load(self) -> Loaded:
-        return await self._sessions.open(self.id)
+    async def _ask(self, request: Request[R]) -> R:
+        loads = 0
+        while True:
+            loads += 1
+            loaded = await self._sessions.open(self.id)
+            try:
+                return await loaded.ref.ask(request)
+            except ActorExitedError as exc:
+                # Unloaded for want of work with this unread: nothing was done.
+                if loads == MAX_LOADS or not isinstance(exc.reason, Normal):
+                    raise
+
+    def _tell(self, message: object, *, key: Hashable) -> None:
+        loaded = self._sessions.loaded(self.id)
+        if loaded is not None:
+            loaded.ref.tell_control(message, key=key)
 
 
 @final
@@ -360,7 +381,7 @@ async def open_engine(
             environment=os.environ if environment is None else environment,
             idle_seconds=idle_seconds,
         )
-        sessions = Sessions(world, _starter(system.supervisor("sessions")))
+        sessions = Sessions(world, system.supervisor("sessions").spawn)
         yield Engine(folder, report, system, sessions, readers, world, registry)
 
 
@@ -391,15 +412,6 @@ async def _storage(
         yield InlineWriter(store), InlineReaders(store)
     finally:
         store.close()
-
-
-def _starter(
-    supervisor: SupervisorHandle,
-) -> Callable[[str, SessionBehaviour], Ref[Any]]:
-    def start(name: str, session: SessionBehaviour) -> Ref[Any]:
-        return supervisor.spawn(name, session)
-
-    return start
 
 
 def _by_id(
@@ -442,8 +454,3 @@ def _checked(
             "unknown_provider", f"no provider {settings.provider!r}; there is {known}"
         )
     return changed_settings(settings, {})
-
-
-def _tell(loaded: Loaded, message: object, *, key: object) -> None:
-    if not loaded.ref.exited:
-        loaded.ref.tell_control(message, key=key)  # pyright: ignore[reportArgumentType]

@@ -159,6 +159,13 @@ class Hub:
         for feed in tuple(self._feeds):
             self.close_feed(feed)
 
+    def break_off(self) -> None:
+        """End every feed because the session failed; it works on nothing more."""
+        if self.state == "generating":
+            self.status("error")
+        self.close()
+        self.on_delta = None
+
     def publish(self, event: Event) -> None:
         """Tell every watcher, after whatever was joined before."""
         self.flush()

@@ -7,6 +7,7 @@ reads that only look never load anything (SES-05).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, final
@@ -48,6 +49,8 @@ from ._ports import PieceWriter, StoreReaders
 from ._record import SessionRecord
 from ._session import Session, SessionPorts, Turn
 from ._turns import unresolved
+
+_LOG: Final = logging.getLogger("greenroom.sessions")
 
 MAX_HISTORY: Final = 100_000
 """Messages of one session that are loaded at most."""
@@ -122,8 +125,7 @@ class Sessions:
         """Return the session if it is loaded; never loads it."""
         found = self._loaded.get(session_id)
         if found is not None and found.ref.exited:
-            del self._loaded[session_id]
-            self._forget_hub(session_id)
+            self._forget(session_id)
             return None
         return found
 
@@ -142,7 +144,12 @@ class Sessions:
         grant = await self._acquire(session_id)
         facts = bootstrap_facts(self.world.ids.uuid(), settings)
         record = self._record(grant, grant.head)
-        await record.append(facts)
+        try:
+            await record.append(facts)
+        except BaseException:
+            self._forget_hub(session_id)
+            await self._release(grant)
+            raise
         return self._start(record, settings, [], None)
 
     async def open(self, session_id: SessionId) -> Loaded:
@@ -183,8 +190,7 @@ class Sessions:
                 lambda reader: _read_session(reader, session_id)
             )
         except BaseException:
-            with trio.CancelScope(shield=True):
-                await self._release(grant)
+            await self._release(grant)
             raise
         record = self._record(grant, head)
         record.plan = plan
@@ -198,10 +204,16 @@ class Sessions:
         turn: Turn | None,
     ) -> Loaded:
         world = self.world
-        context = self._context(record)
-        ports = SessionPorts(record, world.providers, world.tools, context)
+        session_id = record.session_id
+        ports = SessionPorts(
+            record,
+            world.providers,
+            world.tools,
+            self._context(record),
+            lambda: self._forget(session_id),
+        )
         session = Session(
-            record.session_id,
+            session_id,
             settings,
             History(history),
             ports,
@@ -209,8 +221,8 @@ class Sessions:
             turn,
             idle_seconds=world.idle_seconds,
         )
-        loaded = Loaded(self.start(record.session_id, session), session, record.hub)
-        self._loaded[record.session_id] = loaded
+        loaded = Loaded(self.start(session_id, session), session, record.hub)
+        self._loaded[session_id] = loaded
         return loaded
 
     def _record(self, grant: Grant, head: int) -> SessionRecord:
@@ -262,10 +274,18 @@ class Sessions:
         return found.head
 
     async def _release(self, grant: Grant) -> None:
+        # After a failure, which is what the caller is told of.
         now = self.world.clock.now()
-        await self.world.writer.submit(
-            Piece(lambda store: store.release(grant, now=now))
-        )
+        piece = Piece(lambda store: store.release(grant, now=now))
+        try:
+            with trio.CancelScope(shield=True):
+                await self.world.writer.submit(piece)
+        except StorageError as exc:
+            _LOG.warning("session %s was not released: %s", grant.scope, exc)
+
+    def _forget(self, session_id: SessionId) -> None:
+        self._loaded.pop(session_id, None)
+        self._forget_hub(session_id)
 
     def _forget_hub(self, session_id: SessionId) -> None:
         hub = self._hubs.get(session_id)

@@ -124,6 +124,8 @@ class SessionPorts:
     """Takes the snapshot for a run."""
     context: Callable[[SessionSettings, RunId], ToolContext]
     """Makes what the tools of a run may know."""
+    forget: Callable[[], None]
+    """Called when the session leaves: nobody finds it any more."""
 
 
 @attrs.define(eq=False)
@@ -159,6 +161,8 @@ class Session:
     """Answers that came while the run of an earlier answer goes on."""
     _first: object = attrs.field(default=None, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
+    _idle: bool = attrs.field(default=False, init=False)
+    """It leaves only because nobody uses it: whoever comes to watch meanwhile stays."""
     _owes: bool = attrs.field(default=True, init=False)
     """The inbox may hold commands; looked at when there is no turn."""
 
@@ -173,6 +177,14 @@ class Session:
     #### Task
 
     async def _work(self, ctx: Context[Any]) -> None:
+        try:
+            await self._work_until_rest(ctx)
+        except BaseException:
+            # It fails or is killed, and tells nothing more (SES-22).
+            self.hub.break_off()
+            raise
+
+    async def _work_until_rest(self, ctx: Context[Any]) -> None:
         self.hub.on_delta = lambda: ctx.deadline(JOIN_SECONDS, "deltas")
         await self._take(self._first, ctx)
         while not self._at_rest:
@@ -190,7 +202,10 @@ class Session:
         except StorageError as exc:
             # It was taken from us, or the store is closed: then it is free anyway.
             _LOG.warning("session %s was not released: %s", self.id, exc)
-        self.hub.close()
+        self.hub.on_delta = None
+        if not self._idle:
+            self.hub.close()
+        self.ports.forget()
         ctx.exit()
 
     @property
@@ -228,7 +243,8 @@ class Session:
             case DeadlineReached(key="blocks"):
                 self._flush_blocks(ctx)
             case DeadlineReached(key="idle"):
-                self._stopping = self.turn is None and not self.hub.watched
+                self._idle = self.turn is None and not self.hub.watched
+                self._stopping = self._idle
             case AskAbandoned(reply=reply):
                 self._forget_asker(reply)
             case _:
@@ -646,7 +662,7 @@ class Session:
         reply.set_value(settings)
 
     def _restore_status(self) -> None:
-        if self.turn is not None and unresolved(self.turn.message):
+        if self.turn is not None:
             self._show_pause()
 
     def _turn(self) -> Turn:
