@@ -238,6 +238,7 @@ def test_a_reader_that_goes_away_ends_the_run_without_a_word(work, form):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+    assert process.stdout is not None
     assert process.stdout.readline()
     process.stdout.close()
     (work / "go").touch()

@@ -62,8 +62,7 @@ def demo_command(arguments: argparse.Namespace, config: Config) -> int:
 
     with tempfile.TemporaryDirectory(prefix="greenroom-demo-") as folder:
         stage = _Stage.make(Path(folder), Terminal(write, colors=colors, live=live))
-        trio.run(stage.play)
-    return ExitCode.OK
+        return trio.run(stage.run)
 
 
 @final
@@ -72,6 +71,7 @@ class _Stage:
     state: Path
     workspace: Path
     terminal: Terminal
+    _interrupted: bool = False
 
     @classmethod
     def make(cls, folder: Path, terminal: Terminal) -> _Stage:
@@ -81,7 +81,20 @@ class _Stage:
             (stage.workspace / name).write_text(text)
         return stage
 
-    async def play(self) -> None:
+    async def run(self) -> int:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._heed_ctrl_c, nursery.cancel_scope)
+            await self._play()
+            nursery.cancel_scope.cancel()
+        return ExitCode.INTERRUPTED if self._interrupted else ExitCode.OK
+
+    async def _heed_ctrl_c(self, scope: trio.CancelScope) -> None:
+        with trio.open_signal_receiver(signal.SIGINT) as signals:
+            async for _ in signals:
+                self._interrupted = True
+                scope.cancel()
+
+    async def _play(self) -> None:
         self._say(
             "The model below is a script; the files, the shell and the kill are real."
         )
