@@ -7,6 +7,7 @@ below the cursor are skipped; text that the snapshot holds is not told again.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final, final
@@ -59,7 +60,7 @@ class Follower:
     """Durable events up to here were handed out, or are in the snapshot."""
     _replay_to: int
     """Durable events up to here are read from the tape."""
-    _ready: list[Event] = attrs.field(factory=list[Event], init=False)
+    _ready: deque[Event] = attrs.field(factory=deque[Event], init=False)
 
     def __aiter__(self) -> Follower:
         return self
@@ -72,19 +73,21 @@ class Follower:
         """
         while not self._ready:
             if self._after < self._replay_to:
-                self._ready = await self._replay()
+                self._ready.extend(await self._replay())
                 continue
-            events = await self._feed.receive()
+            events = await self._feed.receive(self._after)
             if not events:
                 raise StopAsyncIteration
-            self._ready = [event for event in events if self._is_new(event)]
-        return self._ready.pop(0)
+            self._ready.extend(event for event in events if self._is_new(event))
+        return self._ready.popleft()
 
     async def _replay(self) -> list[Event]:
         after, session_id = self._after, self._feed.session_id
         page = await self._readers.read(lambda r: r.page(session_id, after, PAGE))
-        self._after = page.entries[-1].seq if page.entries else self._replay_to
-        return [event for entry in page.entries for event in events_of(entry)]
+        # The tape may have grown; what is beyond comes from the feed.
+        entries = [entry for entry in page.entries if entry.seq <= self._replay_to]
+        self._after = entries[-1].seq if entries else self._replay_to
+        return [event for entry in entries for event in events_of(entry)]
 
     def _is_new(self, event: Event) -> bool:
         match event:

@@ -56,50 +56,51 @@ class Feed:
     """The live events of one watcher, in order."""
 
     session_id: SessionId
-    _events: list[Event] = attrs.field(factory=list[Event])
+    _events: list[tuple[Event, int]] = attrs.field(factory=list[tuple[Event, int]])
+    """With what each counts of the budget."""
     _bytes: int = 0
-    _seq: int = 0
-    _error: SlowWatcherError | None = None
+    _is_slow: bool = False
     _closed: bool = False
     _parked: trio.lowlevel.Task | None = None
 
     def put(self, event: Event, size: int) -> None:
         """Add an event; over the budget the feed is closed instead."""
-        if self._closed or self._error is not None:
+        if self._closed or self._is_slow:
             return
         if self._bytes + size > FEED_BYTES:
-            self._error = SlowWatcherError(self.session_id, self._seq)
+            self._is_slow = True
             self._events.clear()
         else:
-            self._events.append(event)
+            self._events.append((event, size))
             self._bytes += size
         self._wake()
 
     def drop_transient(self) -> None:
         """Forget what is never replayed; the watcher is told it in another way."""
-        kept = (StreamUpdated, StatusChanged)
-        self._events = [event for event in self._events if not isinstance(event, kept)]
+        transient = (StreamUpdated, StatusChanged)
+        self._events = [e for e in self._events if not isinstance(e[0], transient)]
+        self._bytes = sum(size for _, size in self._events)
 
     def close(self) -> None:
         """End the feed after what it holds."""
         self._closed = True
         self._wake()
 
-    async def receive(self) -> list[Event]:
+    async def receive(self, seen: int = 0) -> list[Event]:
         """Return every event that waits; an empty list when the feed has ended.
 
         Raises:
-            SlowWatcherError: the watcher fell behind its budget.
+            SlowWatcherError: the watcher fell behind its budget; it has *seen* the
+                durable events up to there.
         """
         while not self._events:
-            if self._error is not None:
-                raise self._error
+            if self._is_slow:
+                raise SlowWatcherError(self.session_id, seen)
             if self._closed:
                 return []
             await self._park()
         events, self._events, self._bytes = self._events, [], 0
-        self._seq = max([self._seq, *(getattr(event, "seq", 0) for event in events)])
-        return events
+        return [event for event, _ in events]
 
     async def _park(self) -> None:
         self._parked = trio.lowlevel.current_task()
