@@ -11,10 +11,13 @@ from greenroom.protocol import (
     ErrorBlock,
     ImageBlock,
     ItemId,
+    MessageId,
+    MessageRecord,
     TextBlock,
     ToolCallBlock,
     fit_block,
     in_revisions,
+    revisions,
 )
 
 ITEM = ItemId("m.0")
@@ -85,3 +88,20 @@ def test_revisions_hold_every_block_once_in_order_and_fit_a_fact(many):
     for group in groups:
         assert len(msgspec.json.encode(group)) < MAX_PAYLOAD_BYTES
     assert all(groups) or groups == [()]
+
+
+@given(st.lists(blocks, max_size=6), st.sampled_from(["pending", "sent", "error"]))
+def test_only_the_last_revision_ends_a_message(many, status):
+    record = MessageRecord(
+        id=MessageId("m"),
+        order_seq=1,
+        role="assistant",
+        status=status,
+        created_at=0.0,
+        updated_at=0.0,
+    )
+    *earlier, last = revisions(record, many)
+    assert last.status == status
+    assert {part.status for part in earlier} <= {"pending"}
+    parts = [part.blocks for part in (*earlier, last)]
+    assert parts == in_revisions(many)

@@ -68,6 +68,7 @@ from ._fit import (
     MAX_BLOCK_BYTES as MAX_BLOCK_BYTES,
     fit_block as fit_block,
     in_revisions as in_revisions,
+    revisions as revisions,
 )
 from ._ids import (
     DEFAULT_AGENT_ID as DEFAULT_AGENT_ID,

@@ -16,6 +16,7 @@ from ._messages import (
     Block,
     ErrorBlock,
     ImageBlock,
+    MessageRecord,
     ReasoningBlock,
     TextBlock,
     ToolCallBlock,
@@ -76,6 +77,19 @@ def in_revisions(blocks: Iterable[Block]) -> list[tuple[Block, ...]]:
         groups[-1] += (block,)
         room -= size
     return groups
+
+
+def revisions(record: MessageRecord, changed: Iterable[Block]) -> list[MessageRecord]:
+    """Return the revisions that make *record*, of which *changed* blocks are new.
+
+    Only the last one ends a message, so that its end is told once, when it is whole.
+    """
+    *earlier, last = in_revisions(changed)
+    parts = [
+        msgspec.structs.replace(record, status="pending", blocks=blocks)
+        for blocks in earlier
+    ]
+    return [*parts, msgspec.structs.replace(record, blocks=last)]
 
 
 def _cut(text: str) -> str:

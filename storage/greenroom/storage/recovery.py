@@ -24,10 +24,10 @@ from greenroom.protocol import (
     RunVerdict,
     SessionId,
     classify_run,
-    in_revisions,
     interrupted,
     is_kept_pending,
     recovery_details,
+    revisions,
 )
 
 from ._store import MAX_FACTS, Appended, Grant, Member, OpenRun, Store
@@ -161,10 +161,7 @@ def _interrupted(
     mended = interrupted(record, _cached(store, scope, record), verdicts, now)
     known = {block.id: block for block in record.blocks}
     changed = [block for block in mended.blocks if known.get(block.id) != block]
-    return [
-        msgspec.structs.replace(mended, blocks=blocks)
-        for blocks in in_revisions(changed)
-    ]
+    return revisions(mended, changed)
 
 
 def _cached(store: Store, scope: SessionId, record: MessageRecord) -> tuple[Block, ...]:

@@ -34,7 +34,7 @@ from greenroom.protocol import (
     Usage,
     add_usage,
     fit_block,
-    in_revisions,
+    revisions,
     safe_text,
     sha256_hex,
 )
@@ -142,10 +142,7 @@ class Settlement:
             metadata=metadata,
             updated_at=self.now(),
         )
-        facts = [
-            message_fact(msgspec.structs.replace(message, blocks=blocks))
-            for blocks in in_revisions(changed)
-        ]
+        facts = [message_fact(each) for each in revisions(message, changed)]
         for block in changed:
             if isinstance(block, ToolCallBlock) and block.response:
                 facts += tool_facts(message.id, cast("ToolCallBlock", fit_block(block)))

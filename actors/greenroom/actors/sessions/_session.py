@@ -63,6 +63,7 @@ from greenroom.protocol import (
     StorageError,
     canonical_json,
     interrupted_terminal,
+    revisions,
     round_limit,
     safe_text,
 )
@@ -586,8 +587,8 @@ class Session:
         self, message: MessageRecord, changed: tuple[Block, ...], ctx: Context[Any]
     ) -> MessageRecord:
         message = msgspec.structs.replace(message, updated_at=ctx.clock.now())
-        revision = msgspec.structs.replace(message, blocks=changed)
-        await self.ports.record.append([message_fact(revision)])
+        facts = [message_fact(each) for each in revisions(message, changed)]
+        await self.ports.record.append(facts)
         return message
 
     def _empty(self) -> MessageRecord:
