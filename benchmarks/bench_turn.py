@@ -26,7 +26,7 @@ from greenroom.protocol import (
 )
 from greenroom.testing import Call, Cue, Halt, RehearsalProvider, Say
 
-WINDOW: Final = 10
+WINDOW: Final = 25
 QUESTION: Final = "How many apples are there?"
 ANSWER: Final = "There are three apples, which is enough for a small cake."
 REPLIES: Final[Sequence[Sequence[Cue]]] = (

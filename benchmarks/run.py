@@ -24,7 +24,7 @@ import bench_spawn
 import bench_store
 import bench_turn
 import bench_writer
-from runner import Case, Result, as_json, as_table, measure
+from runner import Case, Result, as_json, as_table, machine, measure
 
 CASES: Final[tuple[Case, ...]] = (
     *bench_mailbox.CASES,
@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.rounds < 1:
         parser.error("--rounds is at least 1")
     rounds = 1 if options.smoke else options.rounds
+    where = machine()  # now, because the checkout may move on meanwhile
     results: list[Result] = []
     for case in CASES:
         if options.only and case.name not in options.only:
@@ -63,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results.append(measure(case, rounds, smoke=options.smoke))
         print(as_table(results[-1]), flush=True)
     if options.json is not None:
-        options.json.write_text(json.dumps(as_json(results, rounds), indent=2) + "\n")
+        figures = as_json(results, rounds, where)
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
     return 0 if options.smoke else _status(results)
 
 

@@ -217,10 +217,12 @@ def _number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def as_json(results: Sequence[Result], rounds: int) -> dict[str, Any]:
-    """All results, with where they come from."""
+def as_json(
+    results: Sequence[Result], rounds: int, where: Mapping[str, str]
+) -> dict[str, Any]:
+    """All results, with *where* they come from."""
     return {
-        "machine": machine(),
+        "machine": where,
         "rounds": rounds,
         "gc_thresholds": GC_THRESHOLDS,
         "cases": {result.case.name: _case_json(result) for result in results},
