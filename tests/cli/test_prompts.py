@@ -45,13 +45,13 @@ def permission(**changes: Any) -> ActionBlock:
 
 
 def question(*labels: str, **changes: Any) -> ActionBlock:
-    return permission(
-        action="question_request",
-        origin="question",
-        title="which colour?",
-        options=tuple(QuestionOption(label=label) for label in labels),
-        **changes,
-    )
+    fields: dict[str, Any] = {
+        "action": "question_request",
+        "origin": "question",
+        "title": "which colour?",
+        "options": tuple(QuestionOption(label=label) for label in labels),
+    }
+    return permission(**(fields | changes))
 
 
 #### What was typed
@@ -108,6 +108,20 @@ def test_the_question_shows_what_is_to_be_decided() -> None:
         "  ␛[2Jtwo",
         "  lines",
         "  1. red",
+    ]
+
+
+def test_a_question_without_a_title_begins_with_its_words() -> None:
+    block = question("tea", title="", detail="What to drink?")
+
+    assert question_lines(block) == ["? What to drink?", "  1. tea"]
+
+
+def test_what_the_title_says_in_full_is_not_said_again() -> None:
+    assert question_lines(permission(detail="ls")) == ["? run a command: ls"]
+    assert question_lines(permission(detail="ls -a")) == [
+        "? run a command: ls",
+        "  ls -a",
     ]
 
 

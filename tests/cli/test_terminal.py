@@ -309,6 +309,43 @@ def test_a_failure_says_why() -> None:
     assert Screen().show(event) == "failed: no key\n"
 
 
+def test_a_failure_that_was_told_is_only_named_at_the_end() -> None:
+    told = ErrorBlock(id=ItemId("e1"), code="auth", text="no key", round=1)
+    message = record(
+        [told], run_outcome="error", error_code="auth", error_text="no key"
+    )
+    event = StreamFailed(session_id=SESSION, seq=1, message=message)
+
+    assert Screen().show(event) == "! no key\nfailed: auth\n"
+
+
+def test_a_question_begins_on_a_line_of_its_own_and_no_status_stands_in_it() -> None:
+    screen = Screen(live=True)
+    screen.show(waiting("permission", 1))
+    screen.terminal.finish()
+    screen.terminal.ask("? write\n  allow this? ")
+    screen.show(waiting("permission", 2))
+
+    assert screen.text.endswith("\x1b[K? write\n  allow this? ")
+
+
+def test_after_an_answer_the_next_line_follows_at_once() -> None:
+    screen = Screen()
+    screen.terminal.ask("  allow this? ")
+    screen.terminal.answered()
+
+    assert screen.show(changed(action(status="granted"))) == "  allow this?   granted\n"
+
+
+def test_what_comes_instead_of_an_answer_has_a_line_of_its_own() -> None:
+    screen = Screen()
+    screen.terminal.ask("  allow this? ")
+
+    assert screen.show(changed(action(status="error"))) == (
+        "  allow this? \n  not answered\n"
+    )
+
+
 def test_without_a_terminal_only_long_waits_are_told() -> None:
     screen = Screen()
     screen.show(waiting("first_byte"), waiting("rate_gate", remaining=3), waiting(None))

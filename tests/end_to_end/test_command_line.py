@@ -57,7 +57,7 @@ def test_a_run_without_a_model_says_that_it_is_a_rehearsal(work):
     done = run(work, "hello")
     assert done.returncode == 0, done.stderr
     assert "rehearsal" in done.stdout
-    assert "The list has 1 lines" in done.stdout
+    assert "The list has 1 line." in done.stdout
 
 
 def test_json_is_a_line_for_each_event_and_nothing_else(work):
@@ -118,6 +118,7 @@ def test_the_prompt_can_come_from_standard_input(work):
         (["run", " "], 2, "empty"),
         (["run", "x", "--cwd", "/nonexistent"], 2, "folder"),
         (["run", "x", "--base-url", "http://127.0.0.1:1"], 2, "no model"),
+        (["run", "x", "--model", "m"], 2, "who serves it"),
         (["run", "x", "--base-url", "nonsense", "--model", "m"], 2, "base_url"),
         (["inspect", "nobody"], 5, "no state"),
         (["nothing"], 2, "invalid choice"),
@@ -256,6 +257,17 @@ def test_a_permission_is_asked_on_the_terminal(work, typed, written):
     screen.type(typed)
     assert screen.status() == 0
     assert (work / "new.txt").exists() == written
+
+
+def test_the_end_of_the_input_names_the_session_that_waits(work):
+    screen = scripted(work, WRITE, "write it")
+    screen.until("allow this?")
+    screen.type("\x04")
+    assert screen.status() == 4
+    listed = greenroom("sessions", "--json", "--state", state_of(work), cwd=work)
+    assert f"\nsession {json.loads(listed.stdout)['id']}" in screen.text.replace(
+        "\r", ""
+    )
 
 
 def test_yes_grants_without_asking(work):

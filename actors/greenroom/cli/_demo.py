@@ -216,6 +216,7 @@ async def _run_child(
         command,
         stdout=subprocess.PIPE,
         check=False,
+        process_group=0,  # Ctrl-C is for the demo, which ends its child itself
         task_status=task_status,
     )
 

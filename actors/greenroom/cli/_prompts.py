@@ -19,6 +19,7 @@ from greenroom.protocol import ActionBlock, Answer, Deny, Grant, Other, Reply
 
 from ._exit import CliError, ExitCode
 from ._harmless import harmless, one_line
+from ._words import asked
 
 MAX_LINE_BYTES: Final = 64 * 1024
 MAX_PROMPT_BYTES: Final = 1024 * 1024
@@ -90,8 +91,10 @@ class Asker:
 
 def question_lines(block: ActionBlock) -> list[str]:
     """Return what the user has to know before answering."""
-    lines = [f"? {one_line(block.title, 500)}"]
-    detail = harmless(block.detail).splitlines()
+    lines = [f"? {one_line(asked(block), 500)}"]
+    # What the title has said in full is not said again.
+    said = lines[0].endswith((f"? {block.detail}", f": {block.detail}"))
+    detail = [] if said else harmless(block.detail).splitlines()
     lines += [f"  {line}" for line in detail[:_MAX_DETAIL_LINES]]
     if len(detail) > _MAX_DETAIL_LINES:
         lines.append(f"  … {len(detail) - _MAX_DETAIL_LINES} more lines")

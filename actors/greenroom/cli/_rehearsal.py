@@ -7,6 +7,8 @@ from typing import Final
 from greenroom.actors.providers import Call, Halt, RehearsalProvider, Reply, Say, Use
 from greenroom.protocol import ModelRequest, ToolMessage
 
+from ._words import count_words
+
 REHEARSAL_ID: Final = "rehearsal"
 
 
@@ -24,9 +26,9 @@ def _reply(request: ModelRequest) -> Reply:
             Use(input=0, output=0),
             Halt("tool_use"),
         ]
-    names = len(last.text.splitlines())
+    lines = count_words(len(last.text.splitlines()), "line")
     return [
-        Say(f"The list has {names} lines. Configure a model to have real work done."),
+        Say(f"The list has {lines}. Configure a model to have real work done."),
         Use(input=0, output=0),
         Halt(),
     ]

@@ -148,7 +148,7 @@ class _View:
         # The asker shows the whole question, and must be understood without the events.
         asks = os.isatty(_STANDARD_INPUT) and not arguments.yes
         terminal = Terminal(write, colors=colors, live=live, shows_questions=not asks)
-        asker = Asker(_STANDARD_INPUT, write)
+        asker = Asker(_STANDARD_INPUT, terminal.ask)
         return cls(session.id, terminal, asker, arguments.json)
 
     def begin(self, *, rehearsed: bool) -> None:
@@ -187,6 +187,15 @@ class _View:
                 }
             )
             return
+        self.leave()
+
+    async def ask(self, block: ActionBlock) -> Answer:
+        self.terminal.finish()
+        answer = await self.asker.ask(block)
+        self.terminal.answered()
+        return answer
+
+    def leave(self) -> None:
         self.terminal.finish()
         self.note(f"session {self.session_id}")
 
@@ -225,6 +234,7 @@ class _Conversation:
             await self._prompt(prompt)
             nursery.cancel_scope.cancel()
         if self._failure is not None:
+            self.view.leave()
             raise self._failure
         if self._turn is None:
             return ExitCode.INTERRUPTED
@@ -276,7 +286,7 @@ class _Conversation:
     async def _answer(self, block: ActionBlock) -> Answer:
         if self.yes and block.action == "tool_call_permission":
             return Grant()
-        return await self.view.asker.ask(block)
+        return await self.view.ask(block)
 
     async def _heed_signals(self, scope: trio.CancelScope) -> None:
         with trio.open_signal_receiver(signal.SIGINT, *_LEAVE_SIGNALS) as signals:

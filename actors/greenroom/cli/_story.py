@@ -40,7 +40,7 @@ from greenroom.protocol import (
 )
 
 from ._harmless import one_line
-from ._words import count_words, ending_words
+from ._words import answer_words, asked, count_words, ending_words
 
 Tone = Literal["plain", "good", "bad", "careful"]
 
@@ -311,10 +311,9 @@ def _recovery_words(recovered: _Recovered) -> _Said:
 def _action_words(block: ActionBlock) -> _Said:
     what = "a permission" if block.action == "tool_call_permission" else "an answer"
     if block.status == "pending":
-        return "careful", f"paused for {what}: {one_line(block.title)}"
-    said = "answered" if block.status == "success" else block.status
+        return "careful", f"paused for {what}: {one_line(asked(block))}"
     answer = f": {one_line(block.answer)}" if block.answer else ""
-    return "plain", f"{said}{answer}"
+    return "plain", f"{answer_words(block)}{answer}"
 
 
 def _tone_of(outcome: str) -> Tone:

@@ -7,10 +7,11 @@ the passing status line are for a terminal; without one each line stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, assert_never, final
 
 import attrs
+import msgspec
 
 from greenroom.protocol import (
     ActionBlock,
@@ -37,7 +38,7 @@ from greenroom.protocol import (
 
 from ._diff import diff_lines
 from ._harmless import harmless, one_line
-from ._words import LONG_WAITS, ending_words, wait_words
+from ._words import LONG_WAITS, answer_words, asked, ending_words, wait_words
 
 Style = Literal["plain", "dim", "bold", "red", "green", "yellow", "cyan"]
 
@@ -132,6 +133,16 @@ class Terminal:
         """Write a line of the command's own."""
         self._line(style, text)
 
+    def ask(self, text: str) -> None:
+        """Write *text* of a question; the cursor may stay behind it."""
+        self._clear_status_line()
+        self._write(text)
+        self._at_line_start = text.endswith("\n")
+
+    def answered(self) -> None:
+        """Note that the user has ended the line that the cursor stood in."""
+        self._at_line_start = True
+
     def finish(self) -> None:
         """Leave the cursor at the start of an empty line."""
         self._clear_status_line()
@@ -219,10 +230,9 @@ class Terminal:
         answer = f": {one_line(block.answer)}" if block.answer else ""
         if block.status == "pending":
             if self._shows_questions:
-                self._line("yellow", f"? {one_line(block.title, 500)}")
+                self._line("yellow", f"? {one_line(asked(block), 500)}")
         else:
-            said = "answered" if block.status == "success" else block.status
-            self._line("dim", f"  {said}{answer}")
+            self._line("dim", f"  {answer_words(block)}{answer}")
 
     def _is_news(self, item_id: ItemId, status: str) -> bool:
         known = self._statuses.get(item_id)
@@ -238,6 +248,8 @@ class Terminal:
             return
         self._ended = ending
         style: Style = "red" if metadata.run_outcome == "error" else "dim"
+        if _has_told(message.blocks, metadata.error_text):
+            metadata = msgspec.structs.replace(metadata, error_text=None)
         self._line(style, one_line(ending_words(metadata), 2_000))
 
     def _show_status(self, status: StatusChanged) -> None:
@@ -294,3 +306,9 @@ class Terminal:
         if not self._colors or style == "plain" or text == "\n":
             return text
         return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+
+
+def _has_told(blocks: Sequence[Block], error: str | None) -> bool:
+    return any(
+        isinstance(block, ErrorBlock) and block.text == error for block in blocks
+    )

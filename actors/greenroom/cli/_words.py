@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from greenroom.protocol import MessageMetadata, StatusChanged, WaitReason
+from greenroom.protocol import ActionBlock, MessageMetadata, StatusChanged, WaitReason
 
 _WAITS: Final[dict[WaitReason, str]] = {
     "connect": "connecting to the provider",
@@ -38,6 +38,22 @@ def ending_words(metadata: MessageMetadata) -> str:
     return " · ".join([_outcome(metadata), *_costs(metadata)])
 
 
+def asked(block: ActionBlock) -> str:
+    """Return what the user is asked: a question need not have a title."""
+    return block.title or block.detail
+
+
+def answer_words(block: ActionBlock) -> str:
+    """Return what became of a question that waits no more."""
+    match block.status:
+        case "success":
+            return "answered"
+        case "error":
+            return "not answered"
+        case _:
+            return block.status
+
+
 def count_words(count: int, noun: str) -> str:
     """Return ``1 round`` or ``3 rounds``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
@@ -53,7 +69,7 @@ def _outcome(metadata: MessageMetadata) -> str:
         case "aborted":
             return f"stopped: {reason}"
         case "error":
-            return f"failed: {metadata.error_text or reason}"
+            return f"failed: {metadata.error_text or metadata.error_code or reason}"
         case None:
             return "not ended"
 
