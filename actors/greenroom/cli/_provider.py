@@ -17,10 +17,16 @@ async def open_provider(config: Config, stack: AsyncExitStack) -> tuple[Provider
     """Return the provider and the model; *stack* closes it.
 
     Raises:
-        CliError: no model is named, or the address can't be used.
+        CliError: only one of model and provider is named, or the address can't be used.
     """
     key = config.api_key(os.environ)
     if config.base_url is None and config.provider is None and key is None:
+        if config.model is not None:
+            raise CliError(
+                "a model is named, but not who serves it",
+                hint="name a provider with --provider or --base-url, or put a key for "
+                f"api.openai.com into {config.api_key_env}",
+            )
         return rehearsal(), "rehearsal"
     if config.model is None:
         raise CliError(
