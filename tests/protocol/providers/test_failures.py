@@ -159,7 +159,7 @@ def chain(length: int) -> BaseException:
         (ValueError(), "ValueError"),
         (
             BaseExceptionGroup("group", [ValueError("in it")]),
-            "group (1 sub-exception) <- in it",
+            "group <- in it",
         ),
     ],
 )

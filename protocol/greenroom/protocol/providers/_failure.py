@@ -206,7 +206,9 @@ def _cause(link: Any) -> BaseException | None:  # noqa: ANN401 - foreign
 
 
 def _message(link: Any) -> str:  # noqa: ANN401 - foreign
-    return str(link)[:MAX_MESSAGE_CHARS]
+    # A group's text ends in how many it holds, which helps nobody.
+    text = link.message if isinstance(link, BaseExceptionGroup) else link
+    return str(text)[:MAX_MESSAGE_CHARS]
 
 
 def _code(link: Any) -> str | None:  # noqa: ANN401 - foreign
