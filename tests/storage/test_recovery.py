@@ -221,6 +221,22 @@ def test_cached_blocks_are_the_partial_output(world: World) -> None:
     assert peer.store.cached_blocks(S1, MESSAGE) is None
 
 
+def test_cached_blocks_go_to_those_that_the_tape_has(world: World) -> None:
+    victim = world.join("victim")
+    tape = victim.tape()
+    write(victim.store, tape.append_piece([pending(call())], now=1.0))  # type: ignore[list-item]
+    more = [TextBlock(id=ItemId("m1-1"), text="a second block", status="loading")]
+    cached = msgspec.json.encode(more).decode()
+    write(victim.store, tape.cache_piece(MESSAGE, cached, now=1.0))
+    world.kill(victim)
+    peer = world.join("after")
+    recovered(peer)
+    (record,) = peer.store.messages(S1)
+    known, unsaved, _ = record.blocks
+    assert (known.id, known.status) == (call().id, "error")
+    assert (unsaved.id, unsaved.status) == (ItemId("m1-1"), "error")
+
+
 @pytest.mark.parametrize("cache", ["[1]", '{"a":1}', "too big"])
 def test_a_cache_that_is_of_no_use_is_not_used(world: World, cache: str) -> None:
     victim = world.join("victim")

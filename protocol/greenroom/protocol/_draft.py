@@ -159,10 +159,15 @@ class Draft:
         self._join()
         return self._blocks[position]
 
+    @property
+    def unsaved(self) -> tuple[Block, ...]:
+        """The blocks that `take_changed` would return."""
+        self._join()
+        return tuple(self._blocks[position] for position in sorted(self._changed))
+
     def take_changed(self) -> tuple[Block, ...]:
         """Return the blocks that changed since the last time, in order."""
-        self._join()
-        changed = tuple(self._blocks[position] for position in sorted(self._changed))
+        changed = self.unsaved
         self._changed.clear()
         return changed
 

@@ -30,6 +30,7 @@ from greenroom.protocol import (
     revisions,
 )
 
+from ._projection import merged
 from ._store import MAX_FACTS, Appended, Grant, Member, OpenRun, Store
 from .names import RunAcknowledged, acknowledged_fact, message_fact
 
@@ -169,6 +170,7 @@ def _cached(store: Store, scope: SessionId, record: MessageRecord) -> tuple[Bloc
     if text is None:
         return record.blocks
     try:
-        return _BLOCKS.decode(text)
+        unsaved = msgspec.structs.replace(record, blocks=_BLOCKS.decode(text))
     except (msgspec.DecodeError, RecursionError):
         return record.blocks
+    return merged(record, unsaved).blocks

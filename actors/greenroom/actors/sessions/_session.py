@@ -62,6 +62,7 @@ from greenroom.protocol import (
     SourceType,
     StorageError,
     canonical_json,
+    in_revisions,
     interrupted_terminal,
     revisions,
     round_limit,
@@ -459,7 +460,9 @@ class Session:
         draft = turn.active.draft
         if draft.revision != turn.cached:
             turn.cached = draft.revision
-            self.ports.record.cache_soon(turn.message.id, draft.blocks)
+            # What the tape has is not cached again; more than a fact is not cached.
+            unsaved, *_ = in_revisions(draft.unsaved)
+            self.ports.record.cache_soon(turn.message.id, unsaved)
         ctx.deadline(FLUSH_SECONDS, "blocks")
 
     async def _run_exited(self, exited: Exited, ctx: Context[Any]) -> None:
