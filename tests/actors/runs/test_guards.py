@@ -148,3 +148,18 @@ async def test_a_pause_comes_before_the_guard_and_the_guard_before_the_limit(tmp
             await wait_all_tasks_blocked()
             assert len(await stage.session.interactions()) == 1
             nursery.cancel_scope.cancel()
+
+
+async def test_a_note_for_a_batch_that_paused_is_sent_with_the_next_request(tmp_path):
+    probe = Probe(permission="?", result="the same")
+    async with open_stage(tmp_path, replies(ASK, ASK, DONE), probe) as stage:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.session.prompt, "go")
+            for _ in range(2):
+                await wait_all_tasks_blocked()
+                (asked,) = await stage.session.interactions()
+                await stage.session.answer(asked.id, Grant())
+        message = (await stage.session.messages())[-1]
+        stored = [call.response for call in calls_of(message)]
+        assert results_sent(stage.provider.requests[-1]) == stored
+        assert ["agent_no_progress" in (text or "") for text in stored] == [False, True]

@@ -207,21 +207,22 @@ class Loop:
 
     @classmethod
     def make(cls, run: Run) -> Loop:
-        """Return the loop of *run*; its view goes on where the plan's ends."""
+        """Return the loop of *run*, which has not begun."""
         plan, settings = run.active.plan, run.active.plan.settings
-        view = plan.view
-        view.add_rounds(run.active.draft.blocks)
         machine = RunMachine(
             counters=run.progress.counters,
             max_rounds=settings.max_rounds,
             tool_calls=run.progress.tool_calls,
         )
         batch = Batch(plan, run.ports, run.active.draft, ReaperOperations(run.ctx))
-        return cls(run, machine, view, batch)
+        return cls(run, machine, plan.view, batch)
 
     async def work(self) -> Terminal:
         """Perform the machine's commands until it ends."""
-        self.machine, command = self.machine.after(self._begin())
+        begun = self._begin()
+        # After the judgement, which may have put a note behind a result.
+        self.view.add_rounds(self.run.active.draft.blocks)
+        self.machine, command = self.machine.after(begun)
         while not isinstance(command, End):
             match command:
                 case AskModel(counters=counters):
