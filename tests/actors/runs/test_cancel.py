@@ -165,6 +165,30 @@ async def test_a_cancelled_tool_keeps_its_outcome_only_if_it_is_known(tmp_path, 
         assert "done all the same" not in (call.response or "")
 
 
+@pytest.mark.contract("JRN-23")
+async def test_a_call_that_had_ended_keeps_its_result_when_another_is_cancelled(
+    tmp_path,
+):
+    async def body(arguments, operation):
+        await operation.dispatch()
+        if arguments["n"] == 1:
+            await trio.sleep_forever()
+        return ToolResult(f"known {arguments['n']}", is_error=arguments["n"] == 3)
+
+    probe = Probe(body=body, read_only=True, parallel_safe=True)
+    three = [*(Call("probe", {"n": n}) for n in (1, 2, 3)), Halt("tool_use")]
+    async with open_stage(
+        tmp_path, replies(three, DONE), probe, permission_mode="full_access"
+    ) as stage:
+        result = await cancel_when_blocked(stage)
+        first, second, third = calls_of(result.message)
+        assert "not known" in (first.response or "")
+        assert (second.response, second.status) == ("known 2", "success")
+        assert (third.response, third.status) == ("known 3", "error")
+        outcomes = [r for r in stage.journal() if isinstance(r, ToolOutcome)]
+        assert len(outcomes) == 2
+
+
 async def test_calls_that_had_not_begun_say_so_and_never_dispatch(tmp_path):
     gate = trio.Event()
     probe = Probe(gate=gate)

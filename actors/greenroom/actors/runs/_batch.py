@@ -206,10 +206,12 @@ class Batch:
             outcomes = [await handle.wait() for handle in handles]
         except BaseException:
             # Only a cancellation gets here: an operation's own error is a value.
+            # What ends from here on is the result of a cancelled call (JRN-23).
+            known = [operation.result for operation in operations]
             with trio.CancelScope(shield=True):
                 await self.operations.stop(handles)
             _raise_failure(operations)
-            self._interrupt(operations)
+            self._interrupt(operations, known)
             raise
         finally:
             for operation in operations:
@@ -227,10 +229,12 @@ class Batch:
             OperationId(self.plan.run_id, self.draft.request_seq, block.call_id),
         )
 
-    def _interrupt(self, operations: Sequence[RunOperation]) -> None:
-        for operation in operations:
+    def _interrupt(
+        self, operations: Sequence[RunOperation], known: Sequence[ToolResult | None]
+    ) -> None:
+        for operation, result in zip(operations, known, strict=True):
             text = INTERRUPTED if operation.dispatched else NOT_EXECUTED
-            self.finish(operation.call, ToolResult(text, is_error=True))
+            self.finish(operation.call, result or ToolResult(text, is_error=True))
 
     def _settle(
         self, admitted: Sequence[Admitted], outcomes: Sequence[outcome.Outcome[Any]]

@@ -71,6 +71,8 @@ class RunOperation:
     """The run takes nothing more from this operation."""
     dispatched: bool = False
     failure: JournalError | None = None
+    result: ToolResult | None = None
+    """What the tool made of it, once that is known and on disk."""
     _output: int = 0
 
     @property
@@ -178,6 +180,7 @@ class RunOperation:
         result = bounded(result)
         if self.dispatched:
             await self._commit_outcome(result)
+        self.result = result
         return result
 
     async def _refuse_late_question(self, exc: PermissionRequired) -> JournalError:
