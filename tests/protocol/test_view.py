@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 from hypothesis import given, strategies as st
 
@@ -10,6 +12,7 @@ from greenroom.protocol import (
     MessageId,
     MessageMetadata,
     MessageRecord,
+    MessageStatus,
     ReasoningBlock,
     SystemMessage,
     TextBlock,
@@ -20,7 +23,14 @@ from greenroom.protocol import (
 )
 
 
-def record(blocks, *, role="assistant", status="sent", provider="p", model="m"):
+def record(
+    blocks,
+    *,
+    role: Literal["user", "assistant"] = "assistant",
+    status: MessageStatus = "sent",
+    provider="p",
+    model="m",
+):
     return MessageRecord(
         id=MessageId("x"),
         order_seq=1,
@@ -146,3 +156,22 @@ def test_instructions_come_first_and_blank_ones_not_at_all():
     first, second = builder.messages
     assert first == SystemMessage("be brief")
     assert isinstance(second, UserMessage)
+
+
+def test_calls_that_all_have_one_id_are_told_apart_at_no_growing_cost():
+    # Some providers call every call the same; looking for a free id one by one would
+    # cost the square of the calls.
+    builder = ViewBuilder("p", "m")
+    for _ in range(4_000):
+        builder.add_rounds([call("same")])
+    ids = [m.call_id for m in builder.messages if isinstance(m, ToolMessage)]
+    assert ids[:3] == ["same", "same-2", "same-3"]
+    assert len(set(ids)) == 4_000
+
+
+def test_a_made_up_id_never_meets_one_that_was_sent():
+    builder = ViewBuilder("p", "m")
+    for call_id in ("a-2", "a", "a", "a-2", "a"):
+        builder.add_rounds([call(call_id)])
+    ids = [m.call_id for m in builder.messages if isinstance(m, ToolMessage)]
+    assert ids == ["a-2", "a", "a-3", "a-2-2", "a-4"]

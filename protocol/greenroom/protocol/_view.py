@@ -50,7 +50,9 @@ class ViewBuilder:
 
     provider: str
     model: str
-    _call_ids: set[str] = attrs.field(factory=set[str], init=False)
+    # Each id that was given out, with the last number put behind it. Some providers
+    # call every call the same: looking for a free number must not take ever longer.
+    _call_ids: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
     _messages: list[ChatMessage] = attrs.field(factory=list[ChatMessage], init=False)
 
     @property
@@ -131,10 +133,12 @@ class ViewBuilder:
 
     def _unique(self, call_id: str) -> str:
         wanted = safe_text(call_id) or "call"
-        unique, number = wanted, 2
+        unique, number = wanted, self._call_ids.get(wanted, 1)
         while unique in self._call_ids:
-            unique, number = f"{wanted}-{number}", number + 1
-        self._call_ids.add(unique)
+            number += 1
+            unique = f"{wanted}-{number}"
+        self._call_ids[wanted] = number
+        self._call_ids.setdefault(unique, 1)
         return unique
 
     def _add_interruption(self, record: MessageRecord) -> None:
