@@ -331,6 +331,6 @@ async def test_a_pending_question_survives_the_engine(tmp_path):
             await stage.session.answer(asked.id, Grant())
             async for event in feed:
                 if isinstance(event, StreamCompleted):
+                    assert event.message.metadata.run_stop_reason == "complete"
                     break
         assert probe.calls == [{"n": 1}]
-        assert event.message.metadata.run_stop_reason == "complete"
