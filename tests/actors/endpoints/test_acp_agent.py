@@ -490,7 +490,8 @@ async def test_a_second_prompt_is_refused_and_the_first_goes_on(tmp_path):
         assert stop_reason(await client.response(request["id"])) == "end_turn"
 
 
-async def test_cancelling_one_session_leaves_the_other_alone(tmp_path):
+@pytest.mark.parametrize("method", ["session/cancel", "$/cancel_request"])
+async def test_cancelling_one_session_leaves_the_other_alone(tmp_path, method):
     gates = {"one": trio.Event(), "two": trio.Event()}
 
     async def wait(arguments, operation):
@@ -508,8 +509,9 @@ async def test_cancelling_one_session_leaves_the_other_alone(tmp_path):
         two = await client.new_session(tmp_path)
         requests = [client.prompting(one, "one"), client.prompting(two, "two")]
         await client.send(*requests)
-        await client.until(lambda: client.story().count("tool_call pending") >= 1)
-        await client.notify("session/cancel", sessionId=one)
+        await client.until(lambda: len(client.updates("tool_call")) == 2)
+        params = {"sessionId": one, "requestId": requests[0]["id"]}
+        await client.notify(method, **params)
         assert stop_reason(await client.response(requests[0]["id"])) == "cancelled"
         gates["two"].set()
         assert stop_reason(await client.response(requests[1]["id"])) == "end_turn"
