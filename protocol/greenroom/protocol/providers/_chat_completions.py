@@ -213,6 +213,9 @@ class ChatCompletionsDecoder:
         if data.strip() == "[DONE]":
             return self._close(done=True)
         chunk = decode_object(data)
+        if chunk is None and self.has_finish_reason:
+            # Most likely a cut usage or ``[DONE]``: the reply itself is whole.
+            return self._close(done=False)
         if chunk is None:
             return self.fail(_bad_chunk(data))
         return self._guarded(chunk)
