@@ -317,14 +317,17 @@ def test_wrong_use_is_said_on_standard_error(work, arguments, status, says):
     assert "Traceback" not in done.stderr
 
 
-def test_a_closed_standard_input_is_said(work):
-    command = f"exec {sys.executable} -P -m greenroom acp --state {work}/s <&-"
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_standard_stream_that_is_closed_is_no_start(work, closed):
+    command = f"exec {sys.executable} -P -m greenroom acp --state {work}/s {closed}"
     done = subprocess.run(
         ["/bin/sh", "-c", command],
         env=environment(),
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=PATIENCE,
     )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "must be open" in done.stderr
+    assert done.returncode == 2
+    assert "must be open" in done.stderr + done.stdout
+    assert not (work / "s").exists()

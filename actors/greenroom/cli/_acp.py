@@ -58,16 +58,14 @@ def acp_command(arguments: argparse.Namespace, config: Config) -> int:
 
 
 def _take_standard_streams() -> tuple[int, int]:
-    try:
-        incoming, outgoing = os.dup(0), os.dup(1)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.close(null)
-        os.dup2(2, 1)
-    except OSError as exc:
-        raise CliError(
-            f"standard input, output and error must be open: {exc.strerror}"
-        ) from exc
+    # With one of them closed, the next file that is opened would take its place.
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        raise CliError("standard input, output and error must be open")
+    incoming, outgoing = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
     return incoming, outgoing
 
 

@@ -236,6 +236,7 @@ async def test_a_fault_is_raised_as_itself_and_ends_the_calls(where):
         if where == "prompt":
             session.end(fault)
     assert told == [fault]
+    assert session.did[-1] == "cancel"
     ends = [u.status for u in client.updates if u.status in ("completed", "failed")]
     assert ends == ([] if where == "follow" else ["failed"])
 

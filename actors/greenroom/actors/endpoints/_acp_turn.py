@@ -106,6 +106,9 @@ class AcpTurn:
                 async with trio.open_nursery() as nursery:
                     for work in (self._watch, self._ask_all, self._stop, self._prompt):
                         nursery.start_soon(self._guarded, work)
+            if self._failure is not None:
+                # A question that nobody is asked any more would bar the next prompt.
+                await self.session.cancel()
         finally:
             self._finish()
         return self._outcome()
