@@ -163,7 +163,7 @@ def test_what_is_sent_is_one_line_and_text_that_is_none_is_replaced() -> None:
         (b'"error":{"code":5,"message":"no","data":[1]}', ("failure", 0, 5)),
         (b'"error":5', ("failure", 0, -32603)),
         (b'"error":{"code":"x"}', ("failure", 0, -32603)),
-        (b'"error":' + b"[" * 3_000 + b"]" * 3_000, ("invalid", -32600, None)),
+        (b'"error":' + b"[" * 100_000 + b"]" * 100_000, ("invalid", -32600, None)),
         (b'"extra":1', ("failure", 0, -32603)),
     ],
 )
