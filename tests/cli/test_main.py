@@ -72,6 +72,8 @@ def test_config_prints_each_value_and_its_origin(home: dict[str, str]) -> None:
     assert "model            small  (flag --model)" in lines
     assert "base_url         -  (default)" in lines
     assert "api_key          set  (environment GREENROOM_API_KEY)" in lines
+    file = Path(home["XDG_CONFIG_HOME"], "greenroom", "config.toml")
+    assert f"config_file      {file}  (not there)" in lines
     assert SECRET not in done.stdout.decode()
 
 

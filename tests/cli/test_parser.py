@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from greenroom.cli._exit import ExitCode
+from greenroom.cli._main import COMMANDS
 from greenroom.cli._parser import build_parser, flags_of
 
-ALL = ("demo", "run", "sessions", "inspect", "config")
+ALL = tuple(COMMANDS)
+WORKING = [name for name in ALL if name != "demo"]
 
 
 def parse(*argv: str) -> argparse.Namespace:
@@ -39,8 +41,8 @@ def test_every_flag_of_a_run_is_understood(tmp_path: Path) -> None:
     assert (settings["state"], settings["color"]) == ("here", "never")
 
 
-@pytest.mark.parametrize("command", ALL)
-def test_every_command_takes_a_state_folder(command: str) -> None:
+@pytest.mark.parametrize("command", WORKING)
+def test_every_command_but_the_demo_takes_a_state_folder(command: str) -> None:
     needed = {"run": ["p"], "inspect": ["id"]}.get(command, [])
     assert parse(command, *needed, "--state", "here").state == "here"
 
@@ -63,6 +65,7 @@ def test_every_command_takes_a_state_folder(command: str) -> None:
         ["sessions", "--limit", "1001"],
         ["sessions", "--limit", "²"],
         ["config", "--color", "sometimes"],
+        ["demo", "--state", "here"],
     ],
 )
 def test_wrong_usage_is_refused_with_status_2(
@@ -85,6 +88,18 @@ def test_help_lists_every_exit_status(
     assert stop.value.code == 0
     shown = capsys.readouterr().out
     assert [code for code in ExitCode if f"\n  {code.value:<4} " not in shown] == []
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_help_fits_a_terminal_of_80_columns(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        parse(command, "--help")
+
+    shown = capsys.readouterr().out.splitlines()
+    assert [line for line in shown if len(line) > 80 or line != line.rstrip()] == []
 
 
 def test_only_what_exists_is_offered(capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,7 @@ def test_json_is_a_line_for_each_event_and_nothing_else(work):
 def test_a_session_goes_on_and_is_listed_and_told(work):
     first = run(work, "hello", "--json")
     session = json.loads(first.stdout.splitlines()[0])["sessionId"]
-    second = run(work, "and again", "--session", session, "--json")
+    second = run(work, "and again", "--session", session[:8], "--json")
     assert second.returncode == 0, second.stderr
     assert json.loads(second.stdout.splitlines()[0])["sessionId"] == session
 
@@ -142,7 +142,10 @@ def test_nothing_listens_is_an_error_of_the_run(work):
 
 def test_sessions_of_a_new_folder_are_none(work):
     done = greenroom("sessions", "--state", state_of(work), cwd=work)
-    assert (done.returncode, done.stdout) == (0, "no sessions yet\n")
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"no sessions yet in {state_of(work)}\n",
+    )
     assert not Path(state_of(work)).exists()
 
 
@@ -360,7 +363,8 @@ def test_ctrl_c_ends_the_demo_without_a_traceback(work):
 
 
 def test_the_demo_plays_to_its_end(tmp_path):
-    done = greenroom("demo", "--state", str(tmp_path / "unused"), cwd=tmp_path)
+    unused = str(tmp_path / "unused")
+    done = greenroom("demo", cwd=tmp_path, GREENROOM_STATE=unused)
     assert done.returncode == 0, done.stderr
     for said in (
         "The model below is a script",

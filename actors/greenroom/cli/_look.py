@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from typing import Any, Final
@@ -17,12 +17,12 @@ from greenroom.storage import NoStoreError, Reader, SessionRow, open_reader
 
 from ._config import Config
 from ._exit import CliError, ExitCode
-from ._harmless import json_line, one_line
+from ._harmless import harmless, json_line, one_line
+from ._parser import MAX_LISTED
 from ._story import format_story, run_story, story_lines
 
 _PAGE: Final = 256
 _MAX_ENTRIES: Final = 200_000
-_MAX_LISTED: Final = 1_000
 
 
 def sessions_command(arguments: argparse.Namespace, config: Config) -> int:
@@ -36,7 +36,7 @@ def sessions_command(arguments: argparse.Namespace, config: Config) -> int:
         for row in rows:
             sys.stdout.write(json_line(_row_values(row)))
     elif not rows:
-        print("no sessions yet")
+        print(f"no sessions yet in {harmless(str(config.state))}")
     else:
         _print_table(rows)
     return ExitCode.OK
@@ -58,19 +58,32 @@ def inspect_command(arguments: argparse.Namespace, config: Config) -> int:
     return ExitCode.OK
 
 
+def beginning_with(target: str, rows: Sequence[SessionRow]) -> SessionId | None:
+    """Return the session whose id is *target* or, as no other, begins with it.
+
+    Raises:
+        CliError: several do.
+    """
+    found = [row.id for row in rows if target and row.id.startswith(target)]
+    if target in found:
+        return SessionId(target)
+    if len(found) > 1:
+        raise CliError(
+            f"{one_line(target)!r} begins the ids of {len(found)} sessions",
+            hint="give more of it; greenroom sessions lists them",
+        )
+    return found[0] if found else None
+
+
 def _find(reader: Reader, target: str) -> tuple[SessionId, RunId | None]:
     if reader.session(SessionId(target)) is not None:
         return SessionId(target), None
     of_run = reader.run_session(RunId(target))
     if of_run is not None:
         return of_run, RunId(target)
-    found = [
-        row.id for row in reader.sessions(_MAX_LISTED) if row.id.startswith(target)
-    ]
-    if len(found) == 1:
-        return found[0], None
-    if found:
-        raise CliError(f"{one_line(target)!r} begins the ids of {len(found)} sessions")
+    found = beginning_with(target, reader.sessions(MAX_LISTED))
+    if found is not None:
+        return found, None
     raise CliError(
         f"there is no session or run {one_line(target)!r}",
         hint="greenroom sessions lists the sessions",

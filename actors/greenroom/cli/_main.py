@@ -68,7 +68,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def show_config(arguments: argparse.Namespace, config: Config) -> int:
     """Print every setting and where it came from."""
+    file = default_config_file()
+    found = "found" if file.exists() else "not there"
     described = config.describe(os.environ)
+    described["config_file"] = {"value": str(file), "origin": found}
     if arguments.json:
         sys.stdout.write(json_line(described))
         return ExitCode.OK

@@ -7,6 +7,7 @@ to know what the user said and what nobody did.
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +21,7 @@ moment and can be inspected afterwards.
 """
 
 MAX_LISTED: Final = 1_000
+_WIDTH: Final = 78
 
 _SubParser = argparse.ArgumentParser
 
@@ -44,14 +46,18 @@ def build_parser(commands: Collection[str]) -> argparse.ArgumentParser:
             sub = choices.add_parser(
                 name,
                 help=summary,
-                description=f"{summary[0].upper()}{summary[1:]}. {details}",
+                description=_sentences(summary, details),
                 epilog=EXIT_CODE_HELP,
                 formatter_class=argparse.RawDescriptionHelpFormatter,
                 allow_abbrev=False,
             )
             add_arguments(sub)
-            _add_state(sub)
     return parser
+
+
+# The epilog keeps its lines, so argparse wraps neither.
+def _sentences(summary: str, details: str) -> str:
+    return textwrap.fill(f"{summary[0].upper()}{summary[1:]}. {details}", _WIDTH)
 
 
 def flags_of(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -71,7 +77,9 @@ def _run(parser: _SubParser) -> None:
         "prompt", metavar="PROMPT", help="what to do; - reads it from standard input"
     )
     parser.add_argument(
-        "--session", metavar="ID", help="go on in this session instead of a new one"
+        "--session",
+        metavar="ID",
+        help="go on in this session; how its id begins is enough",
     )
     parser.add_argument(
         "--cwd",
@@ -87,10 +95,12 @@ def _run(parser: _SubParser) -> None:
     _add_model(parser)
     _add_json(parser, "print each event as one line of JSON")
     _add_color(parser)
+    _add_state(parser)
 
 
 def _acp(parser: _SubParser) -> None:
     _add_model(parser)
+    _add_state(parser)
 
 
 def _sessions(parser: _SubParser) -> None:
@@ -102,13 +112,17 @@ def _sessions(parser: _SubParser) -> None:
         help="how many, newest first (default: 20)",
     )
     _add_json(parser, "print each session as one line of JSON")
+    _add_state(parser)
 
 
 def _inspect(parser: _SubParser) -> None:
     parser.add_argument(
-        "target", metavar="SESSION|RUN", help="the id of a session or of a run"
+        "target",
+        metavar="SESSION|RUN",
+        help="the id of a session, or how it begins, or the id of a run",
     )
     _add_json(parser, "print each line of the story as one line of JSON")
+    _add_state(parser)
 
 
 def _doctor(parser: _SubParser) -> None:
@@ -124,12 +138,14 @@ def _doctor(parser: _SubParser) -> None:
         help="write every entry that can be read to a new file, a line of JSON each",
     )
     _add_json(parser, "print one JSON object")
+    _add_state(parser)
 
 
 def _config(parser: _SubParser) -> None:
     _add_model(parser)
     _add_json(parser, "print one JSON object")
     _add_color(parser)
+    _add_state(parser)
 
 
 _Command = tuple[str, str, Callable[[_SubParser], None]]

@@ -40,6 +40,8 @@ from greenroom.protocol import (
 from ._config import Config
 from ._exit import CliError, ExitCode
 from ._harmless import json_line
+from ._look import beginning_with
+from ._parser import MAX_LISTED
 from ._prompts import Asker, read_prompt
 from ._provider import open_provider
 from ._rehearsal import REHEARSAL_ID
@@ -92,7 +94,8 @@ async def _session(
             system_prompt=SYSTEM_PROMPT,
             max_rounds=config.max_rounds,
         )
-    session = await engine.open_session(arguments.session)
+    whole = beginning_with(arguments.session, await engine.sessions(MAX_LISTED))
+    session = await engine.open_session(whole or arguments.session)
     await session.configure(**_changes(session, arguments, config, provider, model))
     return session
 
