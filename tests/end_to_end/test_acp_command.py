@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 
 import pytest
@@ -226,6 +227,26 @@ def test_an_output_that_nobody_reads_any_more_ends_it(work):
     assert process.stderr is not None
     assert b"Traceback" not in process.stderr.read()
     process.stderr.close()
+
+
+def test_an_output_that_is_full_does_not_keep_the_process(work):
+    process = subprocess.Popen(
+        [*scripted("[]"), "acp", "--state", str(work.parent / "state")],
+        cwd=work,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    # Its answers are more than a pipe holds, and nobody reads them.
+    process.stdin.write(b"nonsense\n" * 5_000)
+    process.stdin.close()
+    started = time.monotonic()
+    assert process.wait(timeout=PATIENCE) == 0
+    assert time.monotonic() - started < LEAVES_WITHIN
+    process.stdout.close()
 
 
 def test_a_tool_that_does_not_stop_does_not_keep_the_process(agent, work):
