@@ -42,7 +42,7 @@ from greenroom.actors.kernel import (
     SystemIds,
     open_system,
 )
-from greenroom.actors.providers import Provider as Provider, RehearsalProvider
+from greenroom.actors.providers import Fail, Provider as Provider, RehearsalProvider
 from greenroom.actors.readers import InlineReaders, open_readers
 from greenroom.actors.sessions import (
     AnswerInteraction,
@@ -87,6 +87,7 @@ from greenroom.protocol import (
     GreenroomError,
     ImagePart,
     MessageRecord,
+    ModelRequest,
     Other as Other,
     Reply as Reply,
     SessionId,
@@ -343,7 +344,7 @@ async def open_engine(
 
     Args:
         state: the folder; the platform's data folder when not given.
-        provider: who answers; a rehearsal when nobody is given.
+        provider: who answers; without one, turns end in an error that says so.
         providers: more of them; a session chooses by id.
         tools: your own, beside the built-in ones.
         builtin: whether the built-in tools are offered.
@@ -418,7 +419,11 @@ def _by_id(
     provider: Provider | None, providers: Iterable[Provider]
 ) -> dict[str, Provider]:
     chosen = ([] if provider is None else [provider]) + list(providers)
-    return {each.id: each for each in chosen or [RehearsalProvider([])]}
+    return {each.id: each for each in chosen or [RehearsalProvider(_nobody)]}
+
+
+def _nobody(_: ModelRequest) -> list[Fail]:
+    return [Fail("no provider was given to open_engine", code="no_provider")]
 
 
 def _registry(tools: Iterable[Tool], *, builtin: bool) -> ToolRegistry:

@@ -95,6 +95,18 @@ async def test_an_unknown_session_and_a_bad_workspace_are_typed_errors(tmp_path)
 
 
 @pytest.mark.contract("JRN-17")
+async def test_a_turn_without_a_provider_ends_in_an_error_that_says_so(tmp_path):
+    async with open_engine(
+        state=tmp_path / "state", builtin=False, gc_thresholds=False, threads=False
+    ) as engine:
+        session = await engine.create_session(workspace=tmp_path)
+        turn = await session.prompt("go")
+    assert (turn.outcome, turn.error) == (
+        "error",
+        "no provider was given to open_engine",
+    )
+
+
 async def test_state_that_cannot_be_read_starts_nothing(tmp_path):
     async with open_stage(tmp_path, replies(DONE)) as stage:
         await stage.session.prompt("go")
