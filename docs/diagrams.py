@@ -1,7 +1,7 @@
 """Draw the state tables of the protocol as Mermaid, for the docs.
 
-``python docs/diagrams.py`` writes the diagram into docs/run.md between its marks; a test
-asserts that what is committed is what the table says.
+``python docs/diagrams.py`` writes the diagram into docs/run.md between its marks; a
+test asserts that what is committed is what the table says.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import trio
 
 from greenroom.actors.providers import Call, Halt, RehearsalProvider, Say
 from greenroom.cli._config import KEYS
@@ -66,3 +67,14 @@ async def test_the_readme_s_example_runs(
     await names["main"](provider)
 
     assert capsys.readouterr().out.startswith("Take one. completed complete")
+
+
+async def test_the_guide_s_test_of_one_s_own_passes(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    guide = (ROOT / "docs" / "guides" / "embedding.md").read_text()
+    (example,) = re.findall(r"```python\n(from .+?)```", guide, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(example, "embedding.md", "exec"), names)
+
+    await names["test_it_mails_only_after_a_yes"](tmp_path, nursery)
