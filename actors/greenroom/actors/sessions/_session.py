@@ -34,6 +34,7 @@ from greenroom.actors.kernel import (
     ReplySlot,
     Started,
     Stop,
+    Stopped,
 )
 from greenroom.actors.providers import Provider
 from greenroom.actors.runs import (
@@ -472,7 +473,10 @@ class Session:
         active, turn.ref, turn.active = turn.active, None, None
         ctx.cancel_deadline("blocks")
         if active.result is None:
-            await self._run_lost(active, exited)
+            if turn.cancelled is not None and _never_ran(active, exited):
+                await self._cancel_paused(turn.cancelled, ctx)
+            else:
+                await self._run_lost(active, exited)
             return
         turn.message = active.result.message
         if turn.message.status != "pending":
@@ -672,6 +676,11 @@ class Session:
     def _turn(self) -> Turn:
         assert self.turn is not None
         return self.turn
+
+
+def _never_ran(active: ActiveRun, exited: Exited) -> bool:
+    # Cancelled before its first step: there is no start fact, so nothing settles it.
+    return isinstance(exited.reason, Stopped) and not active.registered
 
 
 def _stays_open(turn: Turn) -> bool:
