@@ -5,11 +5,12 @@ which shuffles on purpose, starts each test from a seed made of the test's name.
 profile ``dev`` (``--hypothesis-profile=dev``) looks for new examples instead.
 
 *Quick*: a test may take 0.25 s. What is measured is processor time, because elapsed
-time grows with whatever else the machine does; and what fails is twice that, because
-processor time does too, a little (shared caches, a slower machine). A property test
-is a hundred small tests, and has 6 s. Waiting costs no processor time, so a test that
-is idle for seconds fails as well: it sleeps. Time in which the machine kept it waiting
-for a processor is not idle; where the system doesn't tell it, idleness isn't judged.
+time grows with whatever else the machine does; and what fails is eight times that,
+because processor time does too (shared caches, a slower machine, another suite beside
+this one). A property test is a hundred small tests, and has 20 s. Waiting costs no
+processor time, so a test that is idle for many seconds fails as well: it sleeps. Time
+in which the machine kept it waiting for a processor is not idle; where the system
+doesn't tell it, idleness isn't judged.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 from trio._core import _run as trio_scheduler
 
-MAX_CPU_SECONDS: Final = 0.5
-MAX_CPU_SECONDS_OF_PROPERTY: Final = 6.0
-MAX_IDLE_SECONDS: Final = 5.0
+MAX_CPU_SECONDS: Final = 2.0
+MAX_CPU_SECONDS_OF_PROPERTY: Final = 20.0
+MAX_IDLE_SECONDS: Final = 15.0
 UNLIMITED_FOLDERS: Final = frozenset(
     {"crash", "interop", "soak", "cli", "end_to_end", "realmodel"}
 )

@@ -52,11 +52,16 @@ async def test_order():
 }
 
 
-def run(folder: Path, *names: str, max_idle: str = "5.0") -> str:
+def run(folder: Path, *names: str, max_idle: str = "15.0") -> str:
     rules = CONFTEST.read_text()
     limit = "MAX_IDLE_SECONDS: Final = "
-    assert f"{limit}5.0\n" in rules
-    rules = rules.replace(f"{limit}5.0", f"{limit}{max_idle}")
+    assert f"{limit}15.0\n" in rules
+    rules = rules.replace(f"{limit}15.0", f"{limit}{max_idle}")
+    # The rule is shown with a smaller number: nobody has to be busy for seconds.
+    assert "MAX_CPU_SECONDS: Final = 2.0\n" in rules
+    rules = rules.replace(
+        "MAX_CPU_SECONDS: Final = 2.0", "MAX_CPU_SECONDS: Final = 0.5"
+    )
     (folder / "conftest.py").write_text(rules)
     for name in names:
         (folder / name).parent.mkdir(exist_ok=True)
