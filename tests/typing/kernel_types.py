@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
-
 from typing import assert_type
 
 import attrs

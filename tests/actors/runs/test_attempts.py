@@ -22,6 +22,7 @@ from greenroom.protocol import (
     ProviderUrlSource,
     RateLimited,
     ReasoningDelta,
+    StatusChanged,
     Stop,
     StreamEvent,
     TextDelta,
@@ -119,7 +120,9 @@ async def test_the_wait_for_a_retry_hears_a_cancel_at_once(tmp_path):
             await wait_all_tasks_blocked()
             async with stage.session.follow() as feed:
                 status = await feed.__anext__()
+                assert isinstance(status, StatusChanged)
                 assert status.waiting_for == "backoff"
+                assert status.remaining is not None
                 assert 49 <= status.remaining <= 50
             await stage.session.cancel()
         assert results[0].stop_reason == "user_stop"

@@ -151,8 +151,9 @@ def make_tools():
     ]
 
 
-def cue(kind, number):
-    name = {"unknown": "nobody", "malformed": "ok", "cut": "ok"}.get(kind, kind)
+def cue(kind: str, number):
+    names = {"unknown": "nobody", "malformed": "ok", "cut": "ok"}
+    name = names.get(kind, kind)
     arguments = "{" if kind == "malformed" else {"n": number}
     same_id = "x" if number % 2 else ""
     return Call(name, arguments, id=same_id, cut=kind == "cut")
@@ -239,6 +240,7 @@ async def test_nothing_temporary_of_a_run_outlives_it(tmp_path):
         await operation.dispatch()
         loaded = stage.session._sessions.loaded(stage.session.id)
         active = loaded.session.turn.active  # pyright: ignore[reportOptionalMemberAccess]
+        assert active is not None
         assert active.plan.run_id == operation.id.run_id
         assert active.plan.session_id == stage.session.id
         assert active.draft.round == 1

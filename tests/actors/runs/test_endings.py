@@ -81,12 +81,12 @@ async def test_what_is_raised_before_the_stream_gets_a_terminal(
         spy = spy_on(stage)
         if error is trio.Cancelled:
             spy.before = lambda what: (
-                session.turn.ref.cancel(CancelCause.USER_STOP)
+                session.turn.ref.cancel(CancelCause.USER_STOP)  # pyright: ignore[reportOptionalMemberAccess]
                 if what == "RunStarted"
                 else None
             )
         else:
-            session.history = Fixed(session.history, [BrokenView(error)])
+            session.history = Fixed(session.history, [BrokenView(error)])  # pyright: ignore[reportAttributeAccessIssue]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(prompt)
         outcome = "aborted" if reason == "user_stop" else "error"

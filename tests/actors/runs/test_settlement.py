@@ -93,6 +93,7 @@ async def test_endings_that_no_script_leads_to_settle_in_the_same_order(
             await wait_all_tasks_blocked()
             session = loaded.session  # pyright: ignore[reportOptionalMemberAccess]
             old = session.turn.active  # pyright: ignore[reportOptionalMemberAccess]
+            assert old is not None
             plan = attrs.evolve(old.plan, run_id=RunId(str(uuid.uuid4())))
             active = ActiveRun(plan, Draft(plan.message.id))
             ports = RunPorts(
@@ -234,7 +235,7 @@ async def test_audit_facts_are_neither_sent_to_the_model_nor_found(tmp_path):
         ]
         await record.append(planted)
         await stage.session.prompt("second")
-        await stage.engine._world.writer.flush()
+        await stage.engine._world.writer.flush()  # pyright: ignore[reportAttributeAccessIssue]
         sent = repr(stage.provider.requests[-1])
         session = stage.session.id
         found = await stage.engine._readers.read(

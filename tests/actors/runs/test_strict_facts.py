@@ -161,10 +161,11 @@ async def test_the_terminal_is_on_the_tape_before_anything_tells_of_it(tmp_path)
             await stage.session.prompt("go")
             async for event in feed:
                 if isinstance(event, StreamCompleted):
+                    told = event.seq
                     break
         tape = stage.tape()
         terminal = next(e.seq for e in tape if e.fact.name == "execution/run_terminal")
-        assert terminal < event.seq
+        assert terminal < told
 
 
 @pytest.mark.contract("JRN-12")
@@ -275,6 +276,7 @@ async def test_a_run_is_settled_once_and_never_in_two_ways(tmp_path):
             await wait_all_tasks_blocked()
             active = loaded.session.turn.active  # pyright: ignore[reportOptionalMemberAccess]
             await stage.session.cancel()
+        assert active is not None
         from greenroom.actors.runs._ports import RunPorts
         from greenroom.actors.runs._settlement import Progress
 
@@ -287,6 +289,7 @@ async def test_a_run_is_settled_once_and_never_in_two_ways(tmp_path):
         settlement = Settlement(
             active.plan, ports, active.draft, Progress(0.0), lambda: 0.0
         )
+        assert active.result is not None
         same = active.result.terminal
         with pytest.raises(JournalError) as conflict:
             await settlement.settle(Terminal("completed", "complete", "sent"))
