@@ -175,8 +175,8 @@ def test_an_image_of_the_model_is_told_once() -> None:
 
 
 def test_a_call_is_announced_once_and_then_only_what_changed_is_told() -> None:
-    place = (Location("/work/a", 3),)
-    diffs = (Diff("/work/a", "new", "old"),)
+    place = (Location("/project/a", 3),)
+    diffs = (Diff("/project/a", "new", "old"),)
     begun = call(arguments='{"path": "a"}', title="Write a", kind="edit")
     about = msgspec.structs.replace(begun, locations=place, diffs=diffs)
     working = msgspec.structs.replace(about, status="loading")
@@ -193,8 +193,8 @@ def test_a_call_is_announced_once_and_then_only_what_changed_is_told() -> None:
         tool_call_id="m.0", title="Write a", kind="edit", raw_input={"path": "a"}
     )
     described, started, ended = rest
-    assert [(one.path, one.line) for one in described.locations] == [("/work/a", 3)]
-    assert described.content == (ToolDiff("/work/a", "new", "old"),)
+    assert [(one.path, one.line) for one in described.locations] == [("/project/a", 3)]
+    assert described.content == (ToolDiff("/project/a", "new", "old"),)
     assert started == ToolCallUpdate(tool_call_id="m.0", status="in_progress")
     # The diff says it all, and was told.
     assert ended == ToolCallUpdate(tool_call_id="m.0", status="completed")
@@ -216,14 +216,14 @@ def test_places_are_absolute_and_lines_are_lines() -> None:
     (told,) = narrate(
         shown(call(locations=(Location("b", -1), Location("/c", 2**40)))),
     )
-    assert told.locations == (ToolLocation("/work/b"), ToolLocation("/c"))
+    assert told.locations == (ToolLocation("/project/b"), ToolLocation("/c"))
 
 
 def test_a_failed_call_says_why_beside_its_diff() -> None:
     failed = call(diffs=(Diff("a", "x"),), status="error", response="no `tick`")
     (told,) = narrate(shown(failed))
     diff, text = told.content
-    assert (diff.path, diff.old_text) == ("/work/a", None)
+    assert (diff.path, diff.old_text) == ("/project/a", None)
     assert text.content.text == "```\nno `tick`\n```"
 
 
