@@ -52,7 +52,7 @@ from greenroom.protocol.acp.v1 import (
 )
 
 SETTINGS = SessionSettings(
-    agent_id="default", title="t", workspace="/work", provider="p", model="m"
+    agent_id="default", title="t", workspace="/project", provider="p", model="m"
 )
 
 
