@@ -262,6 +262,16 @@ def test_a_permission_is_asked_on_the_terminal(work, typed, written):
     assert (work / "new.txt").exists() == written
 
 
+def test_a_prompt_can_be_typed_and_permissions_are_asked_after_it(work):
+    screen = scripted(work, WRITE, "-")
+    screen.until("Ctrl-D")
+    screen.type("write\nit\n\x04")
+    screen.until("allow this?")
+    screen.type("y\n")
+    assert screen.status() == 0
+    assert (work / "new.txt").exists()
+
+
 def test_the_end_of_the_input_names_the_session_that_waits(work):
     screen = scripted(work, WRITE, "write it")
     screen.until("allow this?")

@@ -60,6 +60,8 @@ _STANDARD_INPUT: Final = 0
 
 def run_command(arguments: argparse.Namespace, config: Config) -> int:
     """Run a prompt and return the exit status."""
+    if arguments.prompt == "-" and os.isatty(_STANDARD_INPUT):
+        print("type the prompt; Ctrl-D on an empty line ends it", file=sys.stderr)
     prompt = read_prompt(arguments.prompt, sys.stdin.buffer.read)
     return trio.run(_run, arguments, config, prompt)
 
