@@ -334,3 +334,39 @@ async def test_a_pending_question_survives_the_engine(tmp_path):
                     assert event.message.metadata.run_stop_reason == "complete"
                     break
         assert probe.calls == [{"n": 1}]
+
+
+async def test_answers_that_wait_for_a_run_are_bounded(tmp_path, monkeypatch):
+    from greenroom.actors.sessions import _session
+
+    monkeypatch.setattr(_session, "MAX_HELD_ANSWERS", 1)
+    probe = Probe(permission="?", gate=trio.Event())
+    both = [Call("probe", {"n": 1}), Call("probe", {"n": 2}), Halt("tool_use")]
+    async with open_stage(tmp_path, replies(both, DONE), probe) as stage:
+        turn = Turn(stage)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(turn.run)
+            first, second = await turn.asked()
+            await stage.session.answer(first.id, Grant())
+            await probe.reached.wait()
+            nursery.start_soon(stage.session.answer, second.id, Deny())
+            await wait_all_tasks_blocked()
+            with pytest.raises(TurnRefusedError) as refused:
+                await stage.session.answer(second.id, Grant())
+            assert refused.value.code == "too_many_answers"
+            assert probe.gate is not None
+            probe.gate.set()
+        assert probe.calls == [{"n": 1}]
+
+
+async def test_a_paused_session_rests_after_its_settings_changed(tmp_path):
+    async with open_stage(tmp_path, replies(ASK), Probe(permission="?")) as stage:
+        turn = Turn(stage)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(turn.run)
+            await turn.asked()
+            await stage.session.configure(title="other")
+            await wait_all_tasks_blocked()
+            tree = {info.path: info.grade for info in stage.engine.tree()}
+            assert tree[f"sessions/{stage.session.id}"] == "hosted"
+            await stage.session.cancel()

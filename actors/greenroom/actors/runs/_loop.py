@@ -100,6 +100,11 @@ class ActiveRun:
     """The start fact is durable (JRN-08)."""
     result: RunResult | None = None
 
+    @classmethod
+    def of(cls, plan: RunPlan) -> ActiveRun:
+        """Return a run that is to do *plan* and has not begun."""
+        return cls(plan, Draft.resume(plan.message.id, plan.message.blocks))
+
 
 @final
 @attrs.define(eq=False)

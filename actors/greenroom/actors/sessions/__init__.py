@@ -21,5 +21,6 @@ from ._registry import (
     Sessions as Sessions,
     SessionWorld as SessionWorld,
 )
-from ._session import Session as Session, changed_settings as changed_settings
+from ._session import Session as Session
+from ._settings import changed_settings as changed_settings
 from ._turns import unresolved as unresolved

@@ -12,6 +12,9 @@ from greenroom.protocol import (
     ImageBlock,
     ImagePart,
     ItemId,
+    MessageId,
+    MessageMetadata,
+    MessageRecord,
     TextBlock,
     TextPart,
     canonical_json,
@@ -76,6 +79,40 @@ def user_blocks(message_id: str, parts: Parts) -> tuple[Block, ...]:
         )
         for number, part in enumerate(parts)
     )
+
+
+def opening(
+    command_id: str,
+    parts: Parts,
+    *,
+    reply_id: MessageId,
+    order: int,
+    metadata: MessageMetadata,
+    now: float,
+) -> tuple[MessageRecord, MessageRecord]:
+    """Return the two messages that a turn begins with: the input, and its reply.
+
+    The user's message has the id of its command.
+    """
+    user = MessageRecord(
+        id=MessageId(command_id),
+        order_seq=order,
+        role="user",
+        status="sent",
+        blocks=user_blocks(command_id, parts),
+        created_at=now,
+        updated_at=now,
+    )
+    reply = MessageRecord(
+        id=reply_id,
+        order_seq=order + 1,
+        role="assistant",
+        status="pending",
+        metadata=metadata,
+        created_at=now,
+        updated_at=now,
+    )
+    return user, reply
 
 
 def _check_image(image: ImagePart) -> None:

@@ -101,8 +101,9 @@ class TurnRefusedError(GreenroomError):
 
     ``code`` is ``empty_message``, ``message_too_large``, ``bad_image``,
     ``interaction_pending``, ``conflicting_command``, ``unknown_command``,
-    ``withdrawn_command``, ``too_many_commands``, ``unknown_provider``,
-    ``session_closing``, ``turn_ended``, ``unknown_setting`` or ``wrong_setting``.
+    ``withdrawn_command``, ``too_many_commands``, ``too_many_answers``,
+    ``unknown_provider``, ``session_closing``, ``turn_ended``, ``unknown_setting`` or
+    ``wrong_setting``.
     """
 
     def __init__(self, code: str, message: str) -> None:

@@ -47,7 +47,8 @@ from ._history import History
 from ._hub import Hub
 from ._ports import PieceWriter, StoreReaders
 from ._record import SessionRecord
-from ._session import Session, SessionPorts, Turn
+from ._session import Session
+from ._turn import SessionPorts, Turn
 from ._turns import unresolved
 
 _LOG: Final = logging.getLogger("greenroom.sessions")

@@ -16,7 +16,6 @@ Order within a turn: user and assistant message, in the append that settles the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
 from typing import Any, Final, cast, final
 
 import attrs
@@ -30,13 +29,10 @@ from greenroom.actors.kernel import (
     DeadlineReached,
     Exited,
     Failed,
-    Ref,
     ReplySlot,
     Started,
     Stop,
-    Stopped,
 )
-from greenroom.actors.providers import Provider
 from greenroom.actors.runs import (
     ActiveRun,
     RunNotStartedError,
@@ -45,33 +41,22 @@ from greenroom.actors.runs import (
     deferred_behaviour,
     loop_behaviour,
 )
-from greenroom.actors.tools import ToolContext, ToolSet
 from greenroom.protocol import (
     Block,
-    Draft,
-    Fact,
-    FactKind,
     InternalError,
     ItemId,
     MessageId,
     MessageRecord,
-    PromptCommand,
     RunId,
     SessionId,
     SessionSettings,
     SessionState,
-    SourceType,
     StorageError,
-    canonical_json,
-    in_revisions,
     interrupted_terminal,
     revisions,
-    round_limit,
     safe_text,
 )
 from greenroom.storage import (
-    InboxCommand,
-    Posted,
     message_fact,
     retraction_fact,
     settings_fact,
@@ -79,7 +64,8 @@ from greenroom.storage import (
 
 from ._history import History
 from ._hub import JOIN_SECONDS, Hub
-from ._input import Parts, check_parts, user_blocks
+from ._inbox import Accepted, Inbox
+from ._input import check_parts, opening
 from ._messages import (
     AnswerInteraction,
     CancelTurn,
@@ -89,7 +75,8 @@ from ._messages import (
     TurnRefusedError,
     TurnResult,
 )
-from ._record import SessionRecord
+from ._settings import changed_settings
+from ._turn import KEEPS_QUESTION, SessionPorts, Turn, never_ran
 from ._turns import (
     USER_FOLLOW_UP,
     Answered,
@@ -101,48 +88,16 @@ from ._turns import (
     merged,
     unresolved,
 )
-from ._waiters import Waiters
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
 
 FLUSH_SECONDS: Final = 0.6
 """How long blocks of a message in progress may be unsaved (PER-05)."""
 
-MAX_WAITING_PROMPTS: Final = 64
-"""Commands that may wait behind a turn."""
-
-KEEPS_QUESTION: Final = (CancelCause.PARENT, CancelCause.SHUTDOWN)
-"""Causes that end a run but not a question: somebody else may answer it later."""
+MAX_HELD_ANSWERS: Final = 64
+"""Answers that may wait for the run of an earlier one."""
 
 STOPPED_WHILE_PAUSED: Final = "not executed: the turn was stopped before an answer came"
-
-
-@attrs.frozen
-class SessionPorts:
-    """What a session is made from."""
-
-    record: SessionRecord
-    providers: Mapping[str, Provider]
-    tools: Callable[[], ToolSet]
-    """Takes the snapshot for a run."""
-    context: Callable[[SessionSettings, RunId], ToolContext]
-    """Makes what the tools of a run may know."""
-    forget: Callable[[], None]
-    """Called when the session leaves: nobody finds it any more."""
-
-
-@attrs.define(eq=False)
-class Turn:
-    """One accepted input while it is worked on."""
-
-    message: MessageRecord
-    command_id: str
-    """What began it, which is the id of the user's message."""
-    active: ActiveRun | None = None
-    ref: Ref[Any] | None = None
-    cancelled: CancelCause | None = None
-    cached: int = 0
-    """The draft's revision that the block cache has."""
 
 
 @final
@@ -159,7 +114,7 @@ class Session:
     turn: Turn | None = None
     idle_seconds: float | None = None
     """Idle time after which the session is unloaded; `None`: never."""
-    _waiters: Waiters = attrs.field(factory=Waiters, init=False)
+    _inbox: Inbox = attrs.field(init=False)
     _held: list[Ask[Any]] = attrs.field(factory=list[Ask[Any]], init=False)
     """Answers that came while the run of an earlier answer goes on."""
     _first: object = attrs.field(default=None, init=False)
@@ -168,6 +123,9 @@ class Session:
     """It leaves only because nobody uses it: whoever comes to watch meanwhile stays."""
     _owes: bool = attrs.field(default=True, init=False)
     """The inbox may hold commands; looked at when there is no turn."""
+
+    def __attrs_post_init__(self) -> None:
+        self._inbox = Inbox(self.history)
 
     #### Hosted: nothing to do
 
@@ -218,8 +176,9 @@ class Session:
 
     @property
     def _at_rest(self) -> bool:
-        running = self.turn is not None and self.turn.ref is not None
-        return not running and not self._owes
+        if self.turn is not None:
+            return self.turn.ref is None
+        return not self._owes
 
     async def _take(self, message: object, ctx: Context[Any]) -> None:
         try:
@@ -238,7 +197,7 @@ class Session:
                 await self._cancel(message, ctx)
             case Stop(cause=cause):
                 self._stopping, self._owes = True, False
-                await self._cancel_run(cause)
+                self._cancel_run(cause)
             case Exited():
                 await self._run_exited(message, ctx)
             case DeadlineReached(key="deltas"):
@@ -256,7 +215,7 @@ class Session:
     def _forget_asker(self, reply: ReplySlot[Any]) -> None:
         # An answer that was taken back before it was looked at is none.
         self._held = [ask for ask in self._held if ask.reply is not reply]
-        self._waiters.leave(reply)
+        self._inbox.waiters.leave(reply)
 
     async def _handle_ask(self, ask: Ask[Any], ctx: Context[Any]) -> None:
         if self._stopping:
@@ -285,48 +244,13 @@ class Session:
 
     async def _begin_next(self, ctx: Context[Any]) -> bool:
         # Returns whether the inbox may hold another command.
-        command = await self.ports.record.oldest_command()
-        if command is None:
-            self._waiters.fail_all(
-                TurnRefusedError(
-                    "withdrawn_command",
-                    "this command was taken back, or its turn failed before; "
-                    "send the input as a new command",
-                )
-            )
-            return False
         if self.settings.provider not in self.ports.providers:
-            # It stays there until the settings name one that is set up.
+            # What is in it stays there until the settings name one that is set up.
             return False
-        try:
-            parts = self._parts_of(command)
-        except TurnRefusedError as exc:
-            _LOG.warning("command %r was dropped: %s", command.command_id, exc)
-            await self._drop_command(command.command_id, exc)
-        else:
-            await self._begin_turn(command.command_id, parts, ctx)
-        return True
-
-    def _parts_of(self, command: InboxCommand) -> Parts:
-        # Whoever posted it need not have been this program.
-        if self.history.holds(command.command_id):
-            raise TurnRefusedError(
-                "conflicting_command",
-                f"{command.command_id[:80]!r} is the id of another message",
-            )
-        try:
-            parts = msgspec.json.decode(command.body, type=PromptCommand).parts
-        except (msgspec.DecodeError, RecursionError) as exc:
-            raise TurnRefusedError(
-                "unknown_command", f"a command can't be read: {exc}"
-            ) from exc
-        check_parts(parts)
-        return parts
-
-    async def _drop_command(self, command_id: str, error: TurnRefusedError) -> None:
-        fact = withdrawal_fact(command_id)
-        await self.ports.record.append([fact], settles=[command_id])
-        self._waiters.fail(command_id, error)
+        command = await self._inbox.next(self.ports.record)
+        if command is not None:
+            await self._begin_turn(command, ctx)
+        return command is not None
 
     def _give_up(self, exc: StorageError) -> None:
         # The store does not take what has to be written: unload. What is on the tape
@@ -336,7 +260,7 @@ class Session:
         failure = TurnFailedError(f"the turn could not be stored: {exc}")
         failure.hint = exc.hint
         failure.__cause__ = exc
-        self._waiters.fail_all(failure)
+        self._inbox.waiters.fail_all(failure)
 
     #### Input
 
@@ -344,25 +268,10 @@ class Session:
         try:
             check_parts(request.parts)
             self._check_prompt(request)
-            body = canonical_json(PromptCommand(request.parts))
-            posted = await self.ports.record.post(request.command_id, body)
+            await self._inbox.take_in(self.ports.record, request, reply)
         except Exception as exc:
             reply.set_error(exc)
             return
-        if not isinstance(posted, Posted) and not posted.same_body:
-            reply.set_error(
-                TurnRefusedError(
-                    "conflicting_command",
-                    f"command {request.command_id!r} was sent before with other input",
-                )
-            )
-            return
-        if not isinstance(posted, Posted) and (
-            known := self._known(request.command_id)
-        ):
-            reply.set_value(known)
-            return
-        self._waiters.add(request.command_id, reply)
         self._owes = True
 
     def _check_prompt(self, request: Prompt) -> None:
@@ -376,11 +285,6 @@ class Session:
                 "answer or cancel the pending interaction before the next prompt",
             )
         self._check_provider()
-        if len(self._waiters) >= MAX_WAITING_PROMPTS:
-            raise TurnRefusedError(
-                "too_many_commands",
-                f"{MAX_WAITING_PROMPTS} prompts wait already; let some finish first",
-            )
 
     def _check_provider(self) -> None:
         if self.settings.provider not in self.ports.providers:
@@ -391,61 +295,37 @@ class Session:
                 f" here; there is {known}: change the session's settings first",
             )
 
-    def _known(self, command_id: str) -> TurnResult | None:
-        # The user's message has the id of its command.
-        reply = self.history.reply_to(command_id)
-        return None if reply is None else TurnResult(reply)
-
-    async def _begin_turn(
-        self, command_id: str, parts: Parts, ctx: Context[Any]
-    ) -> None:
-        now = ctx.clock.now()
-        order = self.history.next_order
-        user = MessageRecord(
-            id=MessageId(command_id),
-            order_seq=order,
-            role="user",
-            status="sent",
-            blocks=user_blocks(command_id, parts),
-            created_at=now,
-            updated_at=now,
-        )
-        message = MessageRecord(
-            id=MessageId(ctx.ids.uuid()),
-            order_seq=order + 1,
-            role="assistant",
-            status="pending",
+    async def _begin_turn(self, command: Accepted, ctx: Context[Any]) -> None:
+        user, message = opening(
+            command.command_id,
+            command.parts,
+            reply_id=MessageId(ctx.ids.uuid()),
+            order=self.history.next_order,
             metadata=fresh_metadata(self.settings.provider, self.settings.model),
-            created_at=now,
-            updated_at=now,
+            now=ctx.clock.now(),
         )
         facts = [message_fact(user), message_fact(message)]
-        await self.ports.record.append(facts, settles=[command_id])
+        await self.ports.record.append(facts, settles=[command.command_id])
         self.history.append(user)
-        self.turn = Turn(message, command_id)
+        self.turn = Turn(message, command.command_id)
         self._start_loop(ctx)
 
     #### Runs
 
     def _start_loop(self, ctx: Context[Any]) -> None:
-        turn = self._turn()
-        active, ports = self._make_run(turn, ctx)
+        active, ports = self._make_run(ctx)
         self._spawn(active, loop_behaviour(active, ports), ctx)
 
     def _start_deferred(self, call: ItemId, ctx: Context[Any]) -> None:
-        turn = self._turn()
-        active, ports = self._make_run(turn, ctx)
+        active, ports = self._make_run(ctx)
         self._spawn(active, deferred_behaviour(active, ports, call), ctx)
 
-    def _make_run(self, turn: Turn, ctx: Context[Any]) -> tuple[ActiveRun, RunPorts]:
-        run_id = RunId(ctx.ids.uuid())
-        context = self.ports.context(self.settings, run_id)
-        view = self.history.view(self.settings)
-        plan = RunPlan(run_id, self.id, self.settings, turn.message, view, context)
-        draft = Draft.resume(turn.message.id, turn.message.blocks)
-        provider = self.ports.providers[self.settings.provider]
-        ports = RunPorts(provider, self.ports.tools(), self.ports.record, self.hub)
-        return ActiveRun(plan, draft), ports
+    def _make_run(self, ctx: Context[Any]) -> tuple[ActiveRun, RunPorts]:
+        settings, message = self.settings, self._turn().message
+        run_id, view = RunId(ctx.ids.uuid()), self.history.view(self.settings)
+        context = self.ports.context(settings, run_id)
+        plan = RunPlan(run_id, self.id, settings, message, view, context)
+        return ActiveRun.of(plan), self.ports.for_run(settings, self.hub)
 
     def _spawn(self, active: ActiveRun, behaviour: Any, ctx: Context[Any]) -> None:  # noqa: ANN401 - a behaviour
         turn = self._turn()
@@ -458,12 +338,8 @@ class Session:
         turn = self.turn
         if turn is None or turn.active is None or turn.ref is None:
             return
-        draft = turn.active.draft
-        if draft.revision != turn.cached:
-            turn.cached = draft.revision
-            # What the tape has is not cached again; more than a fact is not cached.
-            unsaved, *_ = in_revisions(draft.unsaved)
-            self.ports.record.cache_soon(turn.message.id, unsaved)
+        if (blocks := turn.unsaved()) is not None:
+            self.ports.record.cache_soon(turn.message.id, blocks)
         ctx.deadline(FLUSH_SECONDS, "blocks")
 
     async def _run_exited(self, exited: Exited, ctx: Context[Any]) -> None:
@@ -473,7 +349,7 @@ class Session:
         active, turn.ref, turn.active = turn.active, None, None
         ctx.cancel_deadline("blocks")
         if active.result is None:
-            if turn.cancelled is not None and _never_ran(active, exited):
+            if turn.cancelled is not None and never_ran(active, exited):
                 await self._cancel_paused(turn.cancelled, ctx)
             else:
                 await self._run_lost(active, exited)
@@ -481,7 +357,7 @@ class Session:
         turn.message = active.result.message
         if turn.message.status != "pending":
             self._end_turn()
-        elif turn.cancelled is not None and not _stays_open(turn):
+        elif turn.cancelled is not None and not turn.stays_open:
             # The cancel came when the run had its result already.
             await self._cancel_paused(turn.cancelled, ctx)
         else:
@@ -529,12 +405,12 @@ class Session:
         turn = self._turn()
         self.history.append(turn.message)
         self._leave_turn("idle" if turn.message.status == "sent" else "error")
-        self._waiters.settle(turn.command_id, TurnResult(turn.message))
+        self._inbox.waiters.settle(turn.command_id, TurnResult(turn.message))
 
     def _fail_turn(self, failure: TurnFailedError) -> None:
         turn = self._turn()
         self._leave_turn("error")
-        self._waiters.fail(turn.command_id, failure)
+        self._inbox.waiters.fail(turn.command_id, failure)
 
     def _leave_turn(self, state: SessionState) -> None:
         self.turn, self._owes = None, not self._stopping
@@ -554,12 +430,12 @@ class Session:
     async def _answer_or_hold(self, ask: Ask[Any], ctx: Context[Any]) -> None:
         turn = self.turn
         if turn is not None and turn.ref is not None:
-            self._held.append(ask)
+            self._hold(ask)
             return
         request = cast("AnswerInteraction", ask.request)
         try:
             self._check_provider()
-            message = self._empty() if turn is None else turn.message
+            message = None if turn is None else turn.message
             answered = answer(message, request.interaction_id, request.answer)
             await self._record_answer(answered, ctx)
         except Exception as exc:
@@ -567,6 +443,17 @@ class Session:
             return
         ask.reply.set_value(None)
         self._follow_answer(answered, ctx)
+
+    def _hold(self, ask: Ask[Any]) -> None:
+        if len(self._held) < MAX_HELD_ANSWERS:
+            self._held.append(ask)
+            return
+        ask.reply.set_error(
+            TurnRefusedError(
+                "too_many_answers",
+                f"{MAX_HELD_ANSWERS} answers wait for the run of an earlier one",
+            )
+        )
 
     async def _record_answer(self, answered: Answered, ctx: Context[Any]) -> None:
         turn = self._turn()
@@ -598,39 +485,18 @@ class Session:
         await self.ports.record.append(facts)
         return message
 
-    def _empty(self) -> MessageRecord:
-        return MessageRecord(
-            id=MessageId(""),
-            order_seq=0,
-            role="assistant",
-            status="sent",
-            created_at=0.0,
-            updated_at=0.0,
-        )
-
     #### Cancel
 
     async def _cancel(self, message: CancelTurn, ctx: Context[Any]) -> None:
         turn, wanted = self.turn, message.command_id
         if wanted is not None and (turn is None or turn.command_id != wanted):
-            await self._withdraw(wanted)
+            await self._inbox.withdraw(self.ports.record, wanted)
         elif turn is not None and turn.ref is not None:
-            await self._cancel_run(message.cause)
+            self._cancel_run(message.cause)
         elif turn is not None and message.cause not in KEEPS_QUESTION:
             await self._cancel_paused(message.cause, ctx)
 
-    async def _withdraw(self, command_id: str) -> None:
-        # Whoever sent it no longer wants it, and it has not begun.
-        if command_id not in self._waiters:
-            return
-        error = TurnRefusedError("withdrawn_command", "the command was taken back")
-        try:
-            await self._drop_command(command_id, error)
-        except StorageError as exc:
-            # Then it has its turn, as if nobody had taken it back.
-            _LOG.warning("command %r was not taken back: %s", command_id, exc)
-
-    async def _cancel_run(self, cause: CancelCause) -> None:
+    def _cancel_run(self, cause: CancelCause) -> None:
         # Whoever cancels writes nothing: the run settles itself.
         if self.turn is not None and self.turn.ref is not None:
             self.turn.cancelled = cause
@@ -676,45 +542,3 @@ class Session:
     def _turn(self) -> Turn:
         assert self.turn is not None
         return self.turn
-
-
-def _never_ran(active: ActiveRun, exited: Exited) -> bool:
-    # Cancelled before its first step: there is no start fact, so nothing settles it.
-    return isinstance(exited.reason, Stopped) and not active.registered
-
-
-def _stays_open(turn: Turn) -> bool:
-    return turn.cancelled in KEEPS_QUESTION and bool(unresolved(turn.message))
-
-
-def withdrawal_fact(command_id: str) -> Fact:
-    """Return the fact that an input was taken back before its turn began."""
-    return Fact(
-        kind=FactKind.EVENT,
-        name="input/withdrawn",
-        source_type=SourceType.RUNTIME_EVENT,
-        source_id=command_id,
-    )
-
-
-def changed_settings(
-    settings: SessionSettings, changes: dict[str, Any]
-) -> SessionSettings:
-    """Return *settings* with *changes*, every value checked.
-
-    Raises:
-        TurnRefusedError: an unknown name or a value that does not fit.
-    """
-    try:
-        current = msgspec.structs.asdict(settings)
-        unknown = changes.keys() - current.keys()
-        if unknown:
-            raise TurnRefusedError(
-                "unknown_setting", f"no such setting: {', '.join(sorted(unknown))}"
-            )
-        made = SessionSettings(**(current | changes))
-        made = msgspec.structs.replace(made, max_rounds=round_limit(made.max_rounds))
-        encoded = msgspec.json.encode(made)
-        return msgspec.json.decode(encoded, type=SessionSettings)
-    except (msgspec.ValidationError, TypeError) as exc:
-        raise TurnRefusedError("wrong_setting", f"a setting is wrong: {exc}") from exc

@@ -6,6 +6,7 @@ do after it. The session actor makes the result durable and starts what it names
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import attrs
@@ -58,17 +59,20 @@ def unresolved(message: MessageRecord) -> tuple[ActionBlock, ...]:
     )
 
 
-def answer(message: MessageRecord, interaction_id: str, given: Answer) -> Answered:
-    """Return what *given* makes of the first pending interaction.
+def answer(
+    message: MessageRecord | None, interaction_id: str, given: Answer
+) -> Answered:
+    """Return what *given* makes of the first pending interaction of the turn.
 
     Raises:
         InteractionError: there is no such interaction, it has its answer, it is not
             the first (INT-03), or the answer is of the wrong kind for it.
     """
-    action = _first(message, interaction_id)
+    blocks = () if message is None else message.blocks
+    action = _first(blocks, interaction_id)
     call = next(
         block
-        for block in message.blocks
+        for block in blocks
         if isinstance(block, ToolCallBlock) and block.id == action.tool_block_id
     )
     if action.action == "tool_call_permission":
@@ -129,10 +133,10 @@ def fresh_metadata(provider: str, model: str) -> MessageMetadata:
     return MessageMetadata(provider=provider, model=model)
 
 
-def _first(message: MessageRecord, interaction_id: str) -> ActionBlock:
-    waiting = unresolved(message)
-    known = {block.id for block in message.blocks if isinstance(block, ActionBlock)}
-    if interaction_id not in known:
+def _first(blocks: Sequence[Block], interaction_id: str) -> ActionBlock:
+    actions = [block for block in blocks if isinstance(block, ActionBlock)]
+    waiting = [action for action in actions if action.status == "pending"]
+    if interaction_id not in {action.id for action in actions}:
         raise InteractionError(
             "unknown_interaction",
             interaction_id,

@@ -1,0 +1,85 @@
+"""What a session is made from, and what it holds of the turn it works on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, final
+
+import attrs
+
+from greenroom.actors.kernel import CancelCause, Exited, Ref, Stopped
+from greenroom.actors.providers import Provider
+from greenroom.actors.runs import ActiveRun, RunPorts
+from greenroom.actors.tools import ToolContext, ToolSet
+from greenroom.protocol import (
+    Block,
+    MessageRecord,
+    RunId,
+    SessionSettings,
+    in_revisions,
+)
+
+from ._hub import Hub
+from ._record import SessionRecord
+from ._turns import unresolved
+
+KEEPS_QUESTION: Final = (CancelCause.PARENT, CancelCause.SHUTDOWN)
+"""Causes that end a run but not a question: somebody else may answer it later."""
+
+
+@attrs.frozen
+class SessionPorts:
+    """What a session is made from."""
+
+    record: SessionRecord
+    providers: Mapping[str, Provider]
+    tools: Callable[[], ToolSet]
+    """Takes the snapshot for a run."""
+    context: Callable[[SessionSettings, RunId], ToolContext]
+    """Makes what the tools of a run may know."""
+    forget: Callable[[], None]
+    """Called when the session leaves: nobody finds it any more."""
+
+    def for_run(self, settings: SessionSettings, hub: Hub) -> RunPorts:
+        """Return what a run with *settings* needs; its tools are a snapshot."""
+        provider = self.providers[settings.provider]
+        return RunPorts(provider, self.tools(), self.record, hub)
+
+
+@final
+@attrs.define(eq=False)
+class Turn:
+    """One accepted input while it is worked on."""
+
+    message: MessageRecord
+    command_id: str
+    """What began it, which is the id of the user's message."""
+    active: ActiveRun | None = None
+    ref: Ref[Any] | None = None
+    cancelled: CancelCause | None = None
+    cached: int = 0
+    """The draft's revision that the block cache has."""
+
+    @property
+    def stays_open(self) -> bool:
+        """Whether its question outlives the cancel."""
+        return self.cancelled in KEEPS_QUESTION and bool(unresolved(self.message))
+
+    def unsaved(self) -> tuple[Block, ...] | None:
+        """Return the blocks that the tape lacks, as far as they fit a fact.
+
+        ``None``: nothing has changed since the last time.
+        """
+        draft = None if self.active is None else self.active.draft
+        if draft is None or draft.revision == self.cached:
+            return None
+        self.cached = draft.revision
+        return in_revisions(draft.unsaved)[0]
+
+
+def never_ran(active: ActiveRun, exited: Exited) -> bool:
+    """Whether a run was cancelled before its first step.
+
+    There is no start fact then, so nothing settles it.
+    """
+    return isinstance(exited.reason, Stopped) and not active.registered
