@@ -11,7 +11,7 @@ import argparse
 import os
 import signal
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -24,6 +24,7 @@ from greenroom.engine import (
     Engine,
     Provider,
     SessionHandle,
+    TurnRefusedError,
     TurnResult,
     open_engine,
 )
@@ -32,6 +33,7 @@ from greenroom.protocol import (
     Answer,
     Event,
     Grant,
+    InteractionError,
     MessageId,
     StreamCompleted,
     StreamFailed,
@@ -233,10 +235,11 @@ class _Conversation:
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(self._watch, events)
-            nursery.start_soon(self._heed_signals, nursery.cancel_scope)
+            nursery.start_soon(self._heed_signals, nursery)
             nursery.start_soon(self._answer_all, nursery.cancel_scope)
             await self._settle_open_questions()
-            await self._prompt(prompt)
+            if not self._interrupts:
+                await self._prompt(prompt)
             nursery.cancel_scope.cancel()
         if self._failure is not None:
             self.view.leave()
@@ -254,54 +257,63 @@ class _Conversation:
 
     async def _settle_open_questions(self) -> None:
         # An earlier turn may still wait; its answer comes before the next prompt.
-        while await self.session.interactions():
-            self._changed.set()
-            await self._next_change()
+        while True:
+            changed = self._changed
+            if not await self.session.interactions():
+                return
+            await changed.wait()
 
     async def _shown(self, message_id: MessageId) -> None:
         while message_id not in self._ended:
-            await self._next_change()
-
-    async def _next_change(self) -> None:
-        await self._changed.wait()
-        await trio.lowlevel.checkpoint()
-        self._changed = trio.Event() if self._changed.is_set() else self._changed
+            await self._changed.wait()
 
     async def _watch(self, events: Follower) -> None:
         async for event in events:
             self.view.show(event)
             if isinstance(event, StreamCompleted | StreamFailed):
                 self._ended.add(event.message.id)
-            self._changed.set()
+            self._tell_change()
+
+    def _tell_change(self) -> None:
+        # Whoever waits, waits for the event it had before it looked.
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
 
     async def _answer_all(self, scope: trio.CancelScope) -> None:
         while True:
-            for block in await self.session.interactions():
-                try:
-                    answer = await self._answer(block)
-                except CliError as exc:
-                    self._failure = exc
-                    scope.cancel()
-                    return
-                await self.session.answer(block.id, answer)
-                break
-            else:
-                await self._next_change()
+            changed = self._changed
+            questions = await self.session.interactions()
+            if not questions:
+                await changed.wait()
+                continue
+            try:
+                await self._answer_first(questions[0])
+            except CliError as exc:
+                self._failure = exc
+                scope.cancel()
+                return
+
+    async def _answer_first(self, block: ActionBlock) -> None:
+        answer = await self._answer(block)
+        # It may have been given up while the user thought: then there is a next look.
+        with suppress(InteractionError, TurnRefusedError):
+            await self.session.answer(block.id, answer)
 
     async def _answer(self, block: ActionBlock) -> Answer:
         if self.yes and block.action == "tool_call_permission":
             return Grant()
         return await self.view.ask(block)
 
-    async def _heed_signals(self, scope: trio.CancelScope) -> None:
+    async def _heed_signals(self, nursery: trio.Nursery) -> None:
         with trio.open_signal_receiver(signal.SIGINT, *_LEAVE_SIGNALS) as signals:
             async for number in signals:
                 self._interrupts += 1
                 if number in _LEAVE_SIGNALS or self._interrupts > 1:
-                    scope.cancel()
+                    nursery.cancel_scope.cancel()
                     return
                 self.view.note("stopping; Ctrl-C again leaves at once")
-                await self.session.cancel()
+                # Beside this loop: the next signal is heard while the turn stops.
+                nursery.start_soon(self.session.cancel)
 
 
 def _status(turn: TurnResult, *, interrupted: bool) -> int:
