@@ -191,6 +191,8 @@ class _Stage:
                 await process.wait()
                 nursery.cancel_scope.cancel()
                 return session_id
+            # Otherwise its long command would be waited for.
+            nursery.cancel_scope.cancel()
         raise CliError("the engine of the demo did not start", hint="try again")
 
     #### Telling
