@@ -5,8 +5,11 @@ from hypothesis import given, strategies as st
 
 from greenroom.protocol import (
     MAX_ARGUMENT_CHARS,
+    MAX_ROUND_CHARS,
+    ROUND_FULL,
     ActionBlock,
     Draft,
+    ImageData,
     ItemId,
     MessageId,
     ReasoningBlock,
@@ -142,3 +145,30 @@ def test_a_very_long_reply_is_split_into_blocks_that_fit_a_fact():
     apply(draft, TextDelta("x" * 450_000))
     texts = [block.text for block in draft.blocks if isinstance(block, TextBlock)]
     assert [len(text) for text in texts] == [100_000] * 4 + [50_000]
+
+
+def test_a_reply_without_end_is_cut_once_with_a_note():
+    draft = Draft(MessageId("m"))
+    draft.begin_round(1, 1)
+    for _ in range(60):
+        draft.apply(TextDelta("x" * 100_000))
+    kept = "".join(block.text for block in draft.blocks if isinstance(block, TextBlock))
+    assert kept.count(ROUND_FULL) == 1
+    assert kept.endswith(ROUND_FULL)
+    assert MAX_ROUND_CHARS * 0.9 < len(kept) < MAX_ROUND_CHARS + len(ROUND_FULL)
+    # The next round has room of its own.
+    draft.begin_round(2, 2)
+    assert draft.apply(TextDelta("more"))
+
+
+def test_many_small_items_and_images_are_bounded_too():
+    draft = Draft(MessageId("m"))
+    draft.begin_round(1, 1)
+    for _ in range(10_000):
+        draft.apply(TextDelta("a"))
+        draft.apply(ReasoningDelta("b"))
+    assert len(draft.blocks) < 10_000
+    draft.begin_round(2, 2)
+    image = ImageData(media_type="image/png", data="A" * 700_000)
+    images = [draft.apply(image) for _ in range(10)]
+    assert [bool(changes) for changes in images] == [True] * 5 + [False] * 5

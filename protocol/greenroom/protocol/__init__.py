@@ -20,6 +20,8 @@ from ._counters import (
 )
 from ._draft import (
     MAX_ARGUMENT_CHARS as MAX_ARGUMENT_CHARS,
+    MAX_ROUND_CHARS as MAX_ROUND_CHARS,
+    ROUND_FULL as ROUND_FULL,
     Change as Change,
     Draft as Draft,
     item_kind as item_kind,

@@ -45,6 +45,14 @@ MAX_ITEM_CHARS: Final = 100_000
 MAX_ARGUMENT_CHARS: Final = 200_000
 """Longer arguments are cut and the call is refused, with the reason."""
 
+MAX_ROUND_CHARS: Final = 4_000_000
+"""What one response may hold besides its calls; the rest is dropped, with a note."""
+
+_ITEM_CHARS: Final = 500
+"""What an item costs of it, so that many small ones are bounded too."""
+
+ROUND_FULL: Final = "\n[cut here: the reply is too long to be kept]"
+
 MAX_CALLS_PER_ROUND: Final = 128
 MAX_CALL_ID_CHARS: Final = 200
 MAX_NAME_CHARS: Final = 128
@@ -98,6 +106,7 @@ class Draft:
     _calls: dict[int, _OpenCall] = attrs.field(factory=dict[int, _OpenCall])
     _call_ids: set[str] = attrs.field(factory=set[str])
     _round_start: int = 0
+    _round_room: int = MAX_ROUND_CHARS
 
     @classmethod
     def resume(cls, message_id: MessageId, blocks: Sequence[Block]) -> Draft:
@@ -186,6 +195,7 @@ class Draft:
         self.round = round
         self.request_seq = request_seq
         self._round_start = len(self._blocks)
+        self._round_room = MAX_ROUND_CHARS
         self._calls.clear()
         self._call_ids.clear()
 
@@ -207,7 +217,7 @@ class Draft:
             case ToolCallEnd():
                 return self._end_call(event)
             case ImageData():
-                return [self._add_image(event)]
+                return self._add_image(event)
             case _:
                 return []
 
@@ -255,7 +265,9 @@ class Draft:
         text: str,
         options: dict[str, Any] | None,
     ) -> list[Change]:
-        text = safe_text(text)
+        if self._round_room <= 0:
+            return []
+        text = self._within_round(safe_text(text))
         changes: list[Change] = []
         for piece in _pieces(text) or [""]:
             item = self._open
@@ -274,8 +286,13 @@ class Draft:
             self._touch(item.position)
         return changes
 
+    def _within_round(self, text: str) -> str:
+        room, self._round_room = self._round_room, self._round_room - len(text)
+        return text if len(text) < room else text[:room] + ROUND_FULL
+
     def _open_item(self, kind: Literal["text", "reasoning"]) -> _OpenItem:
         self._close()
+        self._round_room -= _ITEM_CHARS
         position = len(self._blocks)
         make = TextBlock if kind == "text" else ReasoningBlock
         self._blocks.append(
@@ -367,14 +384,17 @@ class Draft:
         self._call_ids.add(unique)
         return unique
 
-    def _add_image(self, event: ImageData) -> Change:
+    def _add_image(self, event: ImageData) -> list[Change]:
+        if len(event.data) > self._round_room:
+            return []
+        self._round_room -= len(event.data) + _ITEM_CHARS
         block = ImageBlock(
             id=self.new_id(),
             media_type=event.media_type,
             data=event.data,
             round=self.round,
         )
-        return self.add(block)
+        return [self.add(block)]
 
 
 def _pieces(text: str) -> list[str]:
