@@ -248,7 +248,7 @@ async def test_the_tree_shows_what_every_actor_does() -> None:
     assert (busy.work, busy.control, busy.current) == (2, 1, "str")
 
 
-async def test_the_tree_shows_why_an_actor_is_being_cancelled() -> None:
+async def test_the_tree_shows_why_an_actor_is_being_cancelled(autojump_clock) -> None:
     gate = trio.Event()
 
     async def slow(ctx: Context) -> None:
