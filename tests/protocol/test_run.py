@@ -194,3 +194,20 @@ def test_every_sequence_of_events_follows_the_table_and_ends_at_most_once(events
         ends += isinstance(command, End)
         assert isinstance(command, End) == (machine.state is RunState.ENDED)
     assert ends <= 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"fatal": Fault("tool_error", "x")}, "tool_error"),
+        ({"paused": True}, "interaction"),
+        ({"stuck": True}, "no_progress"),
+        ({}, "pending_input"),
+    ],
+)
+def test_waiting_input_ends_a_settled_batch_that_nothing_else_ends(fields, reason):
+    machine, _ = asking().after(RoundEnded("tool_use", completed=(A,)))
+    terminal = ending(machine, BatchEnded(started=1, steered=True, **fields))
+    assert terminal.stop_reason == reason
+    if not fields:
+        assert terminal == Terminal("completed", "pending_input", "sent")

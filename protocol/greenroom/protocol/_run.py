@@ -13,8 +13,8 @@ the events of `RUN_TRANSITIONS` and no other. What ends a run from outside
 
 Precedence inside an event is the order of the `if`s: for a round, a failure beats
 everything, then a cut batch, then a missing stop (RUN-16..RUN-20); after a batch, a
-fatal tool error, then a pause, then a loop without progress, then the round limit
-(TOL-04).
+fatal tool error, then a pause, then a loop without progress, then waiting input of the
+user, then the round limit (TOL-04).
 """
 
 from __future__ import annotations
@@ -120,6 +120,8 @@ class BatchEnded:
     """The batch cannot go on: tool results do not fit (TOL-17)."""
     stuck: bool = False
     """The same batch brought the same results too often (TOL-20)."""
+    steered: bool = False
+    """Newer input of the user waits: the turn makes way for it (RUN-19)."""
 
 
 @attrs.frozen
@@ -326,6 +328,8 @@ class RunMachine:
             return counted._end(Terminal("paused", "interaction", "pending"))
         if event.stuck:
             return counted._end(_error("no_progress", NO_PROGRESS))
+        if event.steered:
+            return counted._end(interrupted_terminal("pending_input"))
         return counted._next_round()
 
     def _end(self, terminal: Terminal) -> tuple[RunMachine, RunCommand]:

@@ -324,7 +324,10 @@ class Loop:
         if seen.verdict == "ask":
             self.batch.ask_to_go_on(settled[-1], seen.snapshot.repeated_calls_count)
         return attrs.evolve(
-            event, stuck=seen.verdict == "stop", paused=seen.verdict == "ask"
+            event,
+            stuck=seen.verdict == "stop",
+            paused=seen.verdict == "ask",
+            steered=self.run.ports.steer_waiting(),
         )
 
     async def _refuse_calls(self, calls: tuple[ItemId, ...], note: str) -> CallsRefused:

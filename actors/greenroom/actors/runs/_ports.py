@@ -6,7 +6,7 @@ reaches back to an engine, a client or a registry.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import attrs
@@ -80,6 +80,10 @@ class Watchers(Protocol):
         ...
 
 
+def _nothing_waits() -> bool:
+    return False
+
+
 @attrs.frozen
 class RunPorts:
     """Everything outside a run."""
@@ -89,6 +93,8 @@ class RunPorts:
     """A snapshot; the run never sees another."""
     record: Record
     watchers: Watchers
+    steer_waiting: Callable[[], bool] = _nothing_waits
+    """Whether the user steers: looked at where a batch has settled (RUN-19)."""
 
 
 @attrs.frozen

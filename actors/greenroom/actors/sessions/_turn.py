@@ -27,6 +27,10 @@ KEEPS_QUESTION: Final = (CancelCause.PARENT, CancelCause.SHUTDOWN)
 """Causes that end a run but not a question: somebody else may answer it later."""
 
 
+def _nothing_waits() -> bool:
+    return False
+
+
 @attrs.frozen
 class SessionPorts:
     """What a session is made from."""
@@ -39,11 +43,13 @@ class SessionPorts:
     """Makes what the tools of a run may know."""
     forget: Callable[[], None]
     """Called when the session leaves: nobody finds it any more."""
+    steer_waiting: Callable[[], bool] = _nothing_waits
+    """Whether newer input of the user waits for this turn to make way."""
 
     def for_run(self, settings: SessionSettings, hub: Hub) -> RunPorts:
         """Return what a run with *settings* needs; its tools are a snapshot."""
         provider = self.providers[settings.provider]
-        return RunPorts(provider, self.tools(), self.record, hub)
+        return RunPorts(provider, self.tools(), self.record, hub, self.steer_waiting)
 
 
 @final
