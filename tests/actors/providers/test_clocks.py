@@ -250,6 +250,14 @@ async def test_what_comes_without_end_behind_the_end_is_not_read(
     assert (got.events, got.took) == (GOOD, pytest.approx(0.4))
 
 
+async def test_a_reply_that_failed_is_left_at_once(autojump_clock: MockClock) -> None:
+    wire = Wire([b"data: {no json\n\n", FOREVER])
+
+    got = await outcome(wire)
+    assert (got.failure.code, got.took) == ("bad_chunk", pytest.approx(0))
+    assert wire.closed
+
+
 async def test_a_fault_behind_the_end_is_none(autojump_clock: MockClock) -> None:
     wire = Wire([TEXT, FINISH, httpx2.ReadError("reset")])
 

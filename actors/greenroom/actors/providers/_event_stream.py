@@ -182,7 +182,11 @@ class EventStream:
             return await self._end(self._silent(code))
         if chunk is None:
             return await self._end(*self._decoder.finish())
-        return self._take(chunk, trio.current_time() - started)
+        events = self._take(chunk, trio.current_time() - started)
+        if any(isinstance(event, ProviderFailure) for event in events):
+            # A server that goes on with what is lost is told so by the close.
+            return await self._end(*events)
+        return events
 
     def _take(self, chunk: bytes, waited: float) -> list[StreamEvent]:
         events = self._decoder.feed(chunk)
