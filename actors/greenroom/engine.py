@@ -16,27 +16,21 @@ import os
 import socket
 from collections.abc import (
     AsyncGenerator,
-    Hashable,
     Iterable,
     Mapping,
-    Sequence,
 )
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar, final
+from typing import Final, final
 
 import attrs
 import platformdirs
 import trio
 
 from greenroom.actors.kernel import (
-    ActorExitedError,
     ActorInfo,
-    CancelCause,
     Clock,
     Ids,
-    Normal,
-    Request,
     System,
     SystemClock,
     SystemIds,
@@ -45,12 +39,8 @@ from greenroom.actors.kernel import (
 from greenroom.actors.providers import Fail, Provider as Provider, RehearsalProvider
 from greenroom.actors.readers import InlineReaders, open_readers
 from greenroom.actors.sessions import (
-    AnswerInteraction,
-    CancelTurn,
-    ChangeSettings,
-    Follower,
     PieceWriter,
-    Prompt,
+    SessionHandle as SessionHandle,
     SessionHeldError as SessionHeldError,
     SessionNotFoundError as SessionNotFoundError,
     Sessions,
@@ -61,8 +51,6 @@ from greenroom.actors.sessions import (
     TurnRefusedError as TurnRefusedError,
     TurnResult as TurnResult,
     changed_settings,
-    follow,
-    unresolved,
 )
 from greenroom.actors.tools import (
     Needs as Needs,
@@ -80,19 +68,14 @@ from greenroom.actors.tools import (
 from greenroom.actors.writer import InlineWriter, open_writer
 from greenroom.protocol import (
     DEFAULT_AGENT_ID,
-    ActionBlock,
-    Answer,
     Deny as Deny,
     Grant as Grant,
     GreenroomError,
-    ImagePart,
-    MessageRecord,
     ModelRequest,
     Other as Other,
     Reply as Reply,
     SessionId,
     SessionSettings,
-    TextPart,
     round_limit,
 )
 from greenroom.storage import (
@@ -112,15 +95,7 @@ who is dead, so an idle engine writes nothing to say that it lives."""
 IDLE_SECONDS: Final = 300.0
 """After so long without work a session is unloaded."""
 
-STOP_SECONDS: Final = 5.0
-"""How long `Session.cancel` and `Session.close` wait at most."""
-
-MAX_LOADS: Final = 3
-"""How often a request loads a session that was unloaded with the request unread."""
-
 TITLE_CHARS: Final = 50
-
-R = TypeVar("R")
 
 
 class WorkspaceError(GreenroomError):
@@ -133,118 +108,6 @@ class WorkspaceError(GreenroomError):
 def default_state() -> Path:
     """Return the state folder of this user, in the platform's data folder."""
     return Path(platformdirs.user_data_dir("greenroom", appauthor=False))
-
-
-@final
-@attrs.define(eq=False)
-class SessionHandle:
-    """A session, for whoever talks to it. Costs nothing to keep or to make again."""
-
-    id: SessionId
-    _sessions: Sessions
-    _readers: StoreReaders
-    _ids: Ids
-
-    def __repr__(self) -> str:
-        return f"<SessionHandle {self.id!r}>"
-
-    @property
-    def settings(self) -> SessionSettings | None:
-        """The settings, while the session is loaded."""
-        loaded = self._sessions.loaded(self.id)
-        return None if loaded is None else loaded.session.settings
-
-    async def prompt(
-        self, content: str | Sequence[TextPart | ImagePart], *, command_id: str = ""
-    ) -> TurnResult:
-        """Send a message and return when the turn ends; a pause is not the end.
-
-        The message is durable before anything is done about it. A *command_id* makes
-        sending it again safe: the same id with the same content is one turn.
-        Cancelling this call stops the turn; a question that waits stays open.
-
-        Raises:
-            TurnRefusedError: not taken, nothing was written.
-            TurnFailedError: the turn could not be run or stored.
-            SessionHeldError: another engine owns the session.
-        """
-        parts = (TextPart(content),) if isinstance(content, str) else tuple(content)
-        command_id = command_id or self._ids.uuid()
-        try:
-            return await self._ask(Prompt(parts, command_id))
-        except trio.Cancelled:
-            stop = CancelTurn(CancelCause.PARENT, command_id)
-            self._tell(stop, key=("cancel", command_id))
-            raise
-
-    async def answer(self, interaction_id: str, answer: Answer) -> None:
-        """Answer a pending permission or question; returns when it is durable.
-
-        Raises:
-            InteractionError: unknown, answered before, out of order, or of the wrong
-                kind.
-        """
-        await self._ask(AnswerInteraction(interaction_id, answer))
-
-    async def configure(self, **changes: Any) -> SessionSettings:  # noqa: ANN401 - the fields of SessionSettings
-        """Change settings; a run that goes on keeps those it began with.
-
-        Raises:
-            TurnRefusedError: no such setting, or a wrong value.
-        """
-        return await self._ask(ChangeSettings(dict(changes)))
-
-    async def cancel(self) -> None:
-        """Stop the turn, if there is one; returns when it has settled, 5 s at most."""
-        loaded = self._sessions.loaded(self.id)
-        if loaded is None:
-            return
-        self._tell(CancelTurn(CancelCause.USER_STOP), key="cancel")
-        with trio.move_on_after(STOP_SECONDS):
-            await loaded.hub.until_settled()
-
-    async def close(self) -> None:
-        """Stop and unload the session; its tape stays (SES-09)."""
-        loaded = self._sessions.loaded(self.id)
-        if loaded is None:
-            return
-        loaded.ref.stop(CancelCause.USER_STOP)
-        with trio.move_on_after(STOP_SECONDS):
-            await loaded.ref.wait_exited()
-
-    def follow(
-        self, *, after: int | None = None
-    ) -> AbstractAsyncContextManager[Follower]:
-        """Watch the session: a snapshot, or what came after a cursor, then live."""
-        return follow(self._sessions, self._readers, self.id, after)
-
-    async def messages(
-        self, *, before: int | None = None, limit: int = 100
-    ) -> list[MessageRecord]:
-        """Return a page of the transcript, oldest first; loads nothing."""
-        return await self._readers.read(lambda r: r.messages(self.id, before, limit))
-
-    async def interactions(self) -> tuple[ActionBlock, ...]:
-        """Return what waits for an answer, the next one first."""
-        newest = await self.messages(limit=1)
-        return unresolved(newest[0]) if newest else ()
-
-    async def _ask(self, request: Request[R]) -> R:
-        loads = 0
-        while True:
-            loads += 1
-            loaded = await self._sessions.open(self.id)
-            try:
-                return await loaded.ref.ask(request)
-            except ActorExitedError as exc:
-                # Unloaded for want of work with this unread: nothing was done.
-                if loads == MAX_LOADS or not isinstance(exc.reason, Normal):
-                    raise
-
-    def _tell(self, message: object, *, key: Hashable) -> None:
-        loaded = self._sessions.loaded(self.id)
-        if loaded is not None:
-            loaded.ref.tell_control(message, key=key)
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._follow import Follower as Follower, follow as follow
+from ._handle import SessionHandle as SessionHandle
 from ._hub import SlowWatcherError as SlowWatcherError
 from ._messages import (
     AnswerInteraction as AnswerInteraction,
