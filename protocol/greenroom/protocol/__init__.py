@@ -104,6 +104,12 @@ from ._journal import (
     journal_record as journal_record,
     record_run_id as record_run_id,
 )
+from ._lanes import (
+    MAX_QUEUED as MAX_QUEUED,
+    InputChange as InputChange,
+    PendingInputs as PendingInputs,
+    Wake as Wake,
+)
 from ._messages import (
     ActionBlock as ActionBlock,
     AssistantMessage as AssistantMessage,
@@ -133,6 +139,12 @@ from ._messages import (
     ToolMessage as ToolMessage,
     Usage as Usage,
     UserMessage as UserMessage,
+)
+from ._pending import (
+    InputRefusedError as InputRefusedError,
+    PendingInput as PendingInput,
+    joined as joined,
+    merged_input as merged_input,
 )
 from ._permission import (
     PermissionMode as PermissionMode,
