@@ -1,4 +1,4 @@
-"""Clients that others wrote, where ``tests/interop/install`` has fetched them."""
+"""What others wrote and ``tests/interop/install`` has fetched: clients and servers."""
 
 from __future__ import annotations
 
@@ -32,6 +32,16 @@ def acpx() -> list[str]:
     if not program.exists():
         pytest.skip(f"acpx is not installed; {FETCH}")
     return [_node(), str(program)]
+
+
+@pytest.fixture(scope="session")
+def llmock_command() -> list[str]:
+    """The command of llmock, a model server that breaks on purpose."""
+    python = HOME / "bin/python"
+    if not python.exists() or _fails([str(python), "-c", "import llmock.cli"]):
+        pytest.skip(f"llmock is not installed; {FETCH}")
+    program = "from llmock.cli import app; app()"
+    return [str(python), "-c", program]
 
 
 def _node() -> str:
