@@ -50,6 +50,7 @@ from greenroom.actors.sessions import (
     TurnFailedError as TurnFailedError,
     TurnRefusedError as TurnRefusedError,
     TurnResult as TurnResult,
+    UnknownCursorError as UnknownCursorError,
     changed_settings,
 )
 from greenroom.actors.tools import (

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pytest
 import trio
-from kit.rehearsal import Probe, open_stage, replies
+from kit.rehearsal import Probe, calls_of, open_stage, replies
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.providers import Call, Halt, Say
 from greenroom.actors.sessions import SlowWatcherError, _hub
-from greenroom.protocol import MessagesChanged, StatusChanged, StreamCompleted
+from greenroom.engine import ToolResult, UnknownCursorError
+from greenroom.protocol import (
+    MessagesChanged,
+    StatusChanged,
+    StreamCompleted,
+    ToolMessage,
+)
 
 DONE = [Say("done"), Halt()]
 
@@ -112,3 +118,37 @@ async def test_text_that_a_new_watcher_is_not_told_costs_it_nothing(tmp_path):
         feed.drop_transient()
     feed.put(status, _hub.FEED_BYTES)
     assert await feed.receive() == [status]
+
+
+@pytest.mark.parametrize("after", [-1, 1_000])
+async def test_a_cursor_that_is_none_of_the_tape_is_refused(tmp_path, after):
+    async with open_stage(tmp_path, replies(DONE)) as stage:
+        with pytest.raises(UnknownCursorError) as refused:
+            async with stage.session.follow(after=after):
+                pass
+        assert refused.value.code == "unknown_cursor"
+        head = len(stage.tape())
+        async with stage.session.follow(after=head) as feed:
+            assert feed.snapshot is None
+
+
+async def test_what_is_too_large_for_the_tape_is_cut_for_everybody_alike(tmp_path):
+    probe = Probe(body=large_result)
+    # Together too large for a fact.
+    call = Call("probe", {"text": "\x01" * 30_000})
+    script = replies([call, Halt("tool_use")], DONE)
+    async with open_stage(tmp_path, script, probe) as stage:
+        turn = await stage.session.prompt("go")
+        stored = (await stage.session.messages())[-1]
+        assert stored.blocks == turn.message.blocks
+        (call,) = calls_of(turn.message)
+        assert call.response is not None
+        assert "too large to be kept" in call.response
+        sent = stage.provider.requests[1].messages[-1]
+        assert isinstance(sent, ToolMessage)
+        assert sent.text == call.response
+
+
+async def large_result(arguments, operation):
+    await operation.dispatch()
+    return ToolResult("\x01" * 200_000)

@@ -160,3 +160,23 @@ async def test_a_cancel_of_an_earlier_run_does_not_end_the_turn_that_goes_on(tmp
         message = (await stage.session.messages())[-1]
         assert message.metadata.run_stop_reason == "complete"
         assert len(probe.calls) == 2
+
+
+async def test_a_cancel_reaches_a_prompt_that_waits_in_the_mailbox(tmp_path):
+    async with open_stage(tmp_path, replies(DONE)) as stage:
+        codes = []
+
+        async def prompt():
+            with pytest.raises(TurnRefusedError) as refused:
+                await stage.session.prompt("go")
+            codes.append(refused.value.code)
+
+        loaded = session_of(stage)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(prompt)
+            while not loaded.session.unread:
+                await trio.lowlevel.checkpoint()
+            await stage.session.cancel()
+        assert codes == ["withdrawn_command"]
+        assert await stage.session.messages() == []
+        assert (await stage.session.prompt("again")).text == "done"

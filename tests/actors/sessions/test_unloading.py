@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from greenroom.actors.kernel import ActorExitedError, CancelCause
 from greenroom.actors.providers import Call, Halt, Hang, RehearsalProvider, Say
-from greenroom.engine import TurnFailedError, open_engine
+from greenroom.engine import Grant, TurnFailedError, open_engine
 from greenroom.protocol import DiskFullError, StatusChanged
 
 DONE = [Say("done"), Halt()]
@@ -235,3 +235,39 @@ async def test_every_waiting_prompt_is_told_when_the_store_fails(tmp_path):
         assert len(told) == 3
         assert "turn_failed" in told
         assert (await stage.session.prompt("fourth")).outcome == "completed"
+
+
+async def test_a_question_that_nobody_here_waits_for_keeps_no_session_loaded(
+    tmp_path, autojump_clock: MockClock
+):
+    probe = Probe(permission="?")
+    async with idle_engine(tmp_path, ASK, DONE) as engine:
+        engine.contribute(probe)
+        session = await engine.create_session(workspace=tmp_path)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.prompt, "go")
+            await wait_all_tasks_blocked()
+            await trio.sleep(IDLE_SECONDS + 1)
+            # Somebody waits for the turn, so it stays.
+            assert session._sessions.loaded(session.id) is not None
+            nursery.cancel_scope.cancel()
+        await trio.sleep(IDLE_SECONDS + 1)
+        assert session._sessions.loaded(session.id) is None
+        (asked,) = await session.interactions()
+        await session.answer(asked.id, Grant())
+        await loaded(session).hub.until_settled()
+        assert probe.calls == [{"n": 1}]
+
+
+async def test_status_versions_go_on_when_a_session_is_loaded_again(tmp_path):
+    async with open_stage(tmp_path, replies(DONE)) as stage:
+        await stage.session.prompt("go")
+        async with stage.session.follow() as feed:
+            assert feed.snapshot is not None
+            before = feed.snapshot.status_version
+        await stage.session.close()
+        async with stage.session.follow() as feed:
+            assert feed.snapshot is not None
+            assert feed.snapshot.status_version >= before
+        await stage.engine.open_session(stage.session.id)
+        assert loaded(stage.session).hub.version >= before > 0

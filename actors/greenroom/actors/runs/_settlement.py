@@ -8,7 +8,7 @@ most one terminal is ever tried (RUN-09); what fails after it never leads to a s
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, cast, final
+from typing import Final, final
 
 import attrs
 import msgspec
@@ -135,6 +135,7 @@ class Settlement:
     async def _record(
         self, status: MessageStatus, metadata: MessageMetadata
     ) -> MessageRecord:
+        self._fit_blocks()
         changed = self.draft.take_changed()
         message = msgspec.structs.replace(
             self.plan.message,
@@ -145,7 +146,7 @@ class Settlement:
         facts = [message_fact(each) for each in revisions(message, changed)]
         for block in changed:
             if isinstance(block, ToolCallBlock) and block.response:
-                facts += tool_facts(message.id, cast("ToolCallBlock", fit_block(block)))
+                facts += tool_facts(message.id, block)
         try:
             await self.ports.record.append(facts)
         except BaseException:
@@ -154,6 +155,13 @@ class Settlement:
         return msgspec.structs.replace(message, blocks=self.draft.blocks)
 
     #### Blocks
+
+    def _fit_blocks(self) -> None:
+        # What is too large for the tape is cut for everybody alike.
+        for block in self.draft.unsaved:
+            fitting = fit_block(block)
+            if fitting is not block:
+                self._changed(self.draft.replace(fitting))
 
     def _close_blocks(self, terminal: Terminal) -> None:
         # Joins open text; nothing streams any more.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ._follow import Follower as Follower, follow as follow
+from ._follow import (
+    Follower as Follower,
+    UnknownCursorError as UnknownCursorError,
+    follow as follow,
+)
 from ._handle import SessionHandle as SessionHandle
 from ._hub import SlowWatcherError as SlowWatcherError
 from ._messages import (

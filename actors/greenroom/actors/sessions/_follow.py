@@ -18,6 +18,7 @@ import msgspec
 from greenroom.actors.runs import ActiveRun
 from greenroom.protocol import (
     Event,
+    GreenroomError,
     MessageRecord,
     Plan,
     SessionId,
@@ -35,6 +36,13 @@ from ._registry import SessionNotFoundError, Sessions
 
 SNAPSHOT_MESSAGES: Final = 100
 PAGE: Final = 256
+
+
+class UnknownCursorError(GreenroomError):
+    """The cursor is none of this session: nothing has that sequence number yet."""
+
+    code = "unknown_cursor"
+    hint = "follow without a cursor to begin with a snapshot"
 
 
 @attrs.frozen
@@ -108,6 +116,7 @@ async def follow(
 
     Raises:
         SessionNotFoundError: there is no such session.
+        UnknownCursorError: *after* is beyond the end of the tape, or negative.
     """
     hub = sessions.hub(session_id)
     feed = hub.open_feed()
@@ -120,8 +129,13 @@ async def follow(
         head = seen.row.head
         if after is None:
             yield Follower(_snapshot(hub, seen, active), feed, readers, head, head)
-        else:
+        elif 0 <= after <= head:
             yield Follower(None, feed, readers, after, head)
+        else:
+            raise UnknownCursorError(
+                f"can't follow after {after}: the tape of session "
+                f"{session_id[:80]!r} ends at {head}"
+            )
     finally:
         hub.close_feed(feed)
         sessions.release_hub(session_id)

@@ -101,10 +101,14 @@ class SessionHandle:
         return await self._ask(ChangeSettings(dict(changes)))
 
     async def cancel(self) -> None:
-        """Stop the turn, if there is one; returns when it has settled, 5 s at most."""
+        """Stop the turn, if there is one; returns when it has settled, 5 s at most.
+
+        A prompt that was sent before and not looked at yet is refused as taken back.
+        """
         loaded = self._sessions.loaded(self.id)
         if loaded is None:
             return
+        loaded.session.unread.cancel()
         self._tell(CancelTurn(CancelCause.USER_STOP), key="cancel")
         with trio.move_on_after(STOP_SECONDS):
             await loaded.hub.until_settled()
@@ -121,7 +125,10 @@ class SessionHandle:
     def follow(
         self, *, after: int | None = None
     ) -> AbstractAsyncContextManager[Follower]:
-        """Watch the session: a snapshot, or what came after a cursor, then live."""
+        """Watch the session: a snapshot, or what came after a cursor, then live.
+
+        Entering raises `UnknownCursorError` for a cursor beyond the tape's end.
+        """
         return follow(self._sessions, self._readers, self.id, after)
 
     async def messages(
@@ -141,7 +148,8 @@ class SessionHandle:
             loads += 1
             loaded = await self._sessions.open(self.id)
             try:
-                return await loaded.ref.ask(request)
+                with loaded.session.unread.sending(request):
+                    return await loaded.ref.ask(request)
             except ActorExitedError as exc:
                 # Unloaded for want of work with this unread: nothing was done.
                 if loads == MAX_LOADS or not isinstance(exc.reason, Normal):

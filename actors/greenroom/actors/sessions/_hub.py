@@ -30,6 +30,7 @@ from greenroom.protocol import (
     StatusChanged,
     StreamUpdated,
     WaitReason,
+    rate_limit_notice,
 )
 
 FEED_BYTES: Final = 4 << 20
@@ -204,9 +205,11 @@ class Hub:
 
     def status_event(self) -> StatusChanged:
         """Return the status as it is now."""
-        remaining = None
+        remaining = notice = None
         if self.wait_until is not None:
             remaining = max(0.0, self.wait_until - trio.current_time())
+        if self.waiting_for == "rate_gate" and self.run_id is not None:
+            notice = rate_limit_notice(self.run_id)
         return StatusChanged(
             session_id=self.session_id,
             version=self.version,
@@ -214,6 +217,7 @@ class Hub:
             run_id=self.run_id,
             waiting_for=self.waiting_for,
             remaining=remaining,
+            notice=notice,
         )
 
     def change(self, run_id: RunId, message_id: MessageId, change: Change) -> None:

@@ -91,8 +91,8 @@ class SessionRecord:
         """Replace the plan; its revision is one more than the last."""
         revision = 1 if self.plan is None else self.plan.revision + 1
         plan = Plan(revision, entries)
-        self.plan = plan
         await self.append([plan_fact(plan)])
+        self.plan = plan
         return revision
 
     async def post(self, command_id: str, body: str) -> Posted | Seen:

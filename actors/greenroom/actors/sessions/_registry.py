@@ -121,6 +121,8 @@ class Sessions:
         factory=dict[SessionId, trio.Event], init=False
     )
     _hubs: dict[SessionId, Hub] = attrs.field(factory=dict[SessionId, Hub], init=False)
+    _version: int = attrs.field(default=0, init=False)
+    """The highest status version of the hubs that were forgotten."""
 
     def loaded(self, session_id: SessionId) -> Loaded | None:
         """Return the session if it is loaded; never loads it."""
@@ -131,8 +133,15 @@ class Sessions:
         return found
 
     def hub(self, session_id: SessionId) -> Hub:
-        """Return the session's hub, loaded or not."""
-        return self._hubs.setdefault(session_id, Hub(session_id))
+        """Return the session's hub, loaded or not.
+
+        Its versions go on above those of every hub that was forgotten, so that a
+        client never takes news for old (SES-22).
+        """
+        hub = self._hubs.get(session_id)
+        if hub is None:
+            hub = self._hubs[session_id] = Hub(session_id, version=self._version)
+        return hub
 
     def release_hub(self, session_id: SessionId) -> None:
         """Forget a hub that nobody watches and no actor uses."""
@@ -291,6 +300,7 @@ class Sessions:
     def _forget_hub(self, session_id: SessionId) -> None:
         hub = self._hubs.get(session_id)
         if hub is not None and not hub.watched:
+            self._version = max(self._version, hub.version)
             del self._hubs[session_id]
 
 

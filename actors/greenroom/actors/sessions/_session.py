@@ -88,6 +88,7 @@ from ._turns import (
     merged,
     unresolved,
 )
+from ._unread import Unread
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
 
@@ -114,6 +115,7 @@ class Session:
     turn: Turn | None = None
     idle_seconds: float | None = None
     """Idle time after which the session is unloaded; `None`: never."""
+    unread: Unread = attrs.field(factory=Unread, init=False)
     _inbox: Inbox = attrs.field(init=False)
     _held: list[Ask[Any]] = attrs.field(factory=list[Ask[Any]], init=False)
     """Answers that came while the run of an earlier answer goes on."""
@@ -154,7 +156,7 @@ class Session:
         self.hub.flush()
         if self._stopping:
             await self._leave(ctx)
-        elif self.idle_seconds is not None and self.turn is None:
+        elif self.idle_seconds is not None and self._may_idle:
             ctx.deadline(self.idle_seconds, "idle")
 
     async def _leave(self, ctx: Context[Any]) -> None:
@@ -173,6 +175,13 @@ class Session:
     def leaving(self) -> bool:
         """Whether the session is being unloaded: it takes nothing more."""
         return self._stopping
+
+    @property
+    def _may_idle(self) -> bool:
+        # A question that nobody here waits for is on the tape: it can be answered by
+        # loading the session again.
+        turn = self.turn
+        return turn is None or (turn.ref is None and not self._inbox.waiters.anybody)
 
     @property
     def _at_rest(self) -> bool:
@@ -205,7 +214,7 @@ class Session:
             case DeadlineReached(key="blocks"):
                 self._flush_blocks(ctx)
             case DeadlineReached(key="idle"):
-                self._idle = self.turn is None and not self.hub.watched
+                self._idle = self._may_idle and not self.hub.watched
                 self._stopping = self._idle
             case AskAbandoned(reply=reply):
                 self._forget_asker(reply)
@@ -266,6 +275,10 @@ class Session:
 
     async def _prompt(self, request: Prompt, reply: ReplySlot[TurnResult]) -> None:
         try:
+            if not self.unread.read(request):
+                raise TurnRefusedError(
+                    "withdrawn_command", "the command was taken back by a cancel"
+                )
             check_parts(request.parts)
             self._check_prompt(request)
             await self._inbox.take_in(self.ports.record, request, reply)

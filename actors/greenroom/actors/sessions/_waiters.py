@@ -30,6 +30,11 @@ class Waiters:
     def __contains__(self, command_id: str) -> bool:
         return command_id in self._replies
 
+    @property
+    def anybody(self) -> bool:
+        """Whether somebody still waits for a result."""
+        return any(self._replies.values())
+
     def add(self, command_id: str, reply: ReplySlot[TurnResult]) -> None:
         """Let one more asker wait for *command_id*."""
         self._replies.setdefault(command_id, []).append(reply)
