@@ -6,6 +6,51 @@ Everything here is synchronous and safe to test without a loop.
 
 from __future__ import annotations
 
+from ._agent_config import (
+    CONFIG_KEYS as CONFIG_KEYS,
+    DEFAULT_SLOTS as DEFAULT_SLOTS,
+    FAIL_CLOSED as FAIL_CLOSED,
+    MAX_CONFIG_BYTES as MAX_CONFIG_BYTES,
+    AgentConfig as AgentConfig,
+    AgentRefusedError as AgentRefusedError,
+    Merged as Merged,
+    ModelChoice as ModelChoice,
+    SubagentSlot as SubagentSlot,
+    config_members as config_members,
+    config_text as config_text,
+    decode_config as decode_config,
+    merge_patch as merge_patch,
+    normal_pairs as normal_pairs,
+    normal_slots as normal_slots,
+    normal_threshold as normal_threshold,
+    patched_config as patched_config,
+    resolve as resolve,
+    resolve_merged as resolve_merged,
+)
+from ._agents import (
+    MAX_AGENT_ID as MAX_AGENT_ID,
+    MAX_AGENT_NAME as MAX_AGENT_NAME,
+    MAX_AGENTS as MAX_AGENTS,
+    MAX_AVATAR_BYTES as MAX_AVATAR_BYTES,
+    MAX_DESCRIPTION as MAX_DESCRIPTION,
+    MAX_ICON as MAX_ICON,
+    NATIVE_PREFIX as NATIVE_PREFIX,
+    AgentDescriptor as AgentDescriptor,
+    AgentNotFoundError as AgentNotFoundError,
+    AgentRow as AgentRow,
+    AgentUnavailableError as AgentUnavailableError,
+    CatalogueEntry as CatalogueEntry,
+    Launch as Launch,
+    ManualAcpAgent as ManualAcpAgent,
+    NativeAgent as NativeAgent,
+    RegistryAcpAgent as RegistryAcpAgent,
+    RegistryReference as RegistryReference,
+    UnavailableReason as UnavailableReason,
+    catalogue_entry as catalogue_entry,
+    chosen_agent as chosen_agent,
+    decode_agent as decode_agent,
+    descriptor_from_json as descriptor_from_json,
+)
 from ._canonical import (
     canonical_json as canonical_json,
     safe_json as safe_json,
@@ -13,6 +58,7 @@ from ._canonical import (
     sha256_hex as sha256_hex,
 )
 from ._commands import Command as Command, PromptCommand as PromptCommand
+from ._context_recovery import RecoveryLatch as RecoveryLatch
 from ._counters import (
     MAX_SAFE_INTEGER as MAX_SAFE_INTEGER,
     CounterError as CounterError,
@@ -55,6 +101,7 @@ from ._events import (
     StreamFailed as StreamFailed,
     StreamUpdated as StreamUpdated,
     WaitReason as WaitReason,
+    rate_limit_notice as rate_limit_notice,
 )
 from ._facts import (
     EXECUTION_PREFIX as EXECUTION_PREFIX,
@@ -71,6 +118,20 @@ from ._fit import (
     fit_block as fit_block,
     in_revisions as in_revisions,
     revisions as revisions,
+)
+from ._hooks import (
+    HOOK_GROUPS as HOOK_GROUPS,
+    HOOK_NAMES as HOOK_NAMES,
+    MAX_HOOK_TEXT as MAX_HOOK_TEXT,
+    HookEvent as HookEvent,
+    PermissionRequest as PermissionRequest,
+    PostToolUse as PostToolUse,
+    PostToolUseFailure as PostToolUseFailure,
+    PreToolUse as PreToolUse,
+    RunEnd as RunEnd,
+    SessionStart as SessionStart,
+    UserPromptSubmit as UserPromptSubmit,
+    hook_names as hook_names,
 )
 from ._ids import (
     DEFAULT_AGENT_ID as DEFAULT_AGENT_ID,
@@ -151,6 +212,7 @@ from ._permission import (
     PermissionNeeds as PermissionNeeds,
     PermissionVerdict as PermissionVerdict,
     permission_verdict as permission_verdict,
+    tool_layer_mode as tool_layer_mode,
 )
 from ._progress import (
     Observation as Observation,
@@ -169,6 +231,13 @@ from ._recovery import (
     is_kept_pending as is_kept_pending,
     recovery_details as recovery_details,
 )
+from ._rejection import (
+    IMAGE_NOTE as IMAGE_NOTE,
+    REASONING_NOTE as REASONING_NOTE,
+    RejectedItem as RejectedItem,
+    neutralised as neutralised,
+    rejected_item as rejected_item,
+)
 from ._request import ModelRequest as ModelRequest, ToolChoice as ToolChoice
 from ._retry import (
     MAX_RETRIES as MAX_RETRIES,
@@ -181,6 +250,19 @@ from ._retry import (
     classify_failure as classify_failure,
     decide_retry as decide_retry,
     server_delay_ms as server_delay_ms,
+)
+from ._review import (
+    ASK_USER as ASK_USER,
+    MAX_REVIEWED_CALL_CHARS as MAX_REVIEWED_CALL_CHARS,
+    REVIEW_INSTRUCTIONS as REVIEW_INSTRUCTIONS,
+    REVIEWED_CHARS as REVIEWED_CHARS,
+    REVIEWED_MESSAGES as REVIEWED_MESSAGES,
+    Review as Review,
+    ReviewDecision as ReviewDecision,
+    ReviewedCall as ReviewedCall,
+    can_be_reviewed as can_be_reviewed,
+    parse_review as parse_review,
+    review_messages as review_messages,
 )
 from ._run import (
     NO_PROGRESS as NO_PROGRESS,
@@ -222,6 +304,12 @@ from ._stream import (
     ToolCallEnd as ToolCallEnd,
     ToolCallStart as ToolCallStart,
     UsageReported as UsageReported,
+)
+from ._trace import (
+    MAX_TRACE_BYTES as MAX_TRACE_BYTES,
+    AttemptTrace as AttemptTrace,
+    WireRequest as WireRequest,
+    attempt_trace as attempt_trace,
 )
 from ._usage import add_usage as add_usage
 from ._view import ViewBuilder as ViewBuilder, sendable_arguments as sendable_arguments

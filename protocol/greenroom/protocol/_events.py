@@ -25,6 +25,7 @@ WaitReason = Literal[
     "backoff",
     "rate_gate",
     "tool",
+    "review",
     "permission",
     "question",
     "cleanup",
@@ -72,6 +73,11 @@ class SessionSettings(
 #### Transient
 
 
+def rate_limit_notice(run_id: RunId) -> ItemId:
+    """Return the id of the notice that *run_id* waits for the rate gate."""
+    return ItemId(f"__rate_limit__:{run_id}")
+
+
 class StreamUpdated(
     msgspec.Struct,
     frozen=True,
@@ -111,6 +117,9 @@ class StatusChanged(
     waiting_for: WaitReason | None = None
     remaining: float | None = None
     """Seconds until the wait ends by itself."""
+    notice: ItemId | None = None
+    """The item that tells of the wait for the rate gate, as long as it lasts (TRY-20).
+    It is no part of the message and never stored."""
 
 
 #### Durable

@@ -12,12 +12,17 @@ import trio
 from trio.testing import MockClock
 
 from greenroom.actors.providers import (
+    CLIENT_RETRIES,
     ContextOverflowError,
+    OneShotKind,
     Provider,
     ProviderError,
     ProviderRefusedError,
     ProviderUnavailableError,
+    RateGate,
+    RateLimit,
     Waiting,
+    ask_once,
     generate_text,
     ignore_waiting,
 )
@@ -73,9 +78,16 @@ class _Events:
         return self.left.pop(0)
 
 
-async def text_from(provider: Provider, **options: int) -> str:
+async def text_from(
+    provider: Provider, retries: int | None = None, gate: RateGate | None = None
+) -> str:
     return await generate_text(
-        provider, REQUEST, now=lambda: 0.0, random=lambda: 0.0, **options
+        provider,
+        REQUEST,
+        now=lambda: 0.0,
+        random=lambda: 0.0,
+        retries=retries,
+        gate=gate,
     )
 
 
@@ -126,6 +138,42 @@ async def test_two_retries_are_all(autojump_clock: MockClock) -> None:
     assert isinstance(error, ProviderUnavailableError)
     assert str(error) == "busy (after 3 attempts)"
     assert "try again later" in (error.hint or "")
+
+
+SENDS = {"text": 3, "embedding": 3, "image": 1, "video": 1, "speech": 1, "acp": 1}
+
+
+@pytest.mark.contract("TRY-02")
+@pytest.mark.parametrize("kind", SENDS)
+async def test_how_often_is_sent_depends_on_what_is_asked_for(
+    autojump_clock: MockClock, kind: OneShotKind
+) -> None:
+    sends: list[float] = []
+
+    async def send() -> ProviderFailure:
+        await trio.lowlevel.checkpoint()
+        sends.append(trio.current_time())
+        return BUSY
+
+    with pytest.raises(ProviderUnavailableError) as caught:
+        await ask_once(kind, send, now=lambda: 0.0, random=lambda: 0.0)
+    assert len(sends) == caught.value.attempts == SENDS[kind]
+    assert set(SENDS) == set(CLIENT_RETRIES)
+
+
+@pytest.mark.contract("TRY-02")
+async def test_text_is_asked_for_by_that_policy(autojump_clock: MockClock) -> None:
+    await error_from([BUSY], [BUSY], [BUSY], sends=SENDS["text"])
+
+
+async def test_every_attempt_at_a_text_enters_the_gate(
+    autojump_clock: MockClock,
+) -> None:
+    gate, started = RateGate(RateLimit(qps=0.1)), trio.current_time()
+    provider = Scripted([[BUSY], [BUSY], [TextDelta("a"), STOP]])
+
+    assert await text_from(provider, gate=gate) == "a"
+    assert trio.current_time() - started == pytest.approx(20)
 
 
 async def test_retries_can_be_left_out() -> None:

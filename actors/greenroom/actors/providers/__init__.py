@@ -16,13 +16,21 @@ from ._errors import (
     provider_error as provider_error,
 )
 from ._one_shot import (
-    ONE_SHOT_RETRIES as ONE_SHOT_RETRIES,
+    CLIENT_RETRIES as CLIENT_RETRIES,
+    OneShotKind as OneShotKind,
+    ask_once as ask_once,
     generate_text as generate_text,
 )
 from ._port import (
     Provider as Provider,
+    ShowsWire as ShowsWire,
     Waiting as Waiting,
     ignore_waiting as ignore_waiting,
+)
+from ._rate_gate import (
+    DEFAULT_QPS as DEFAULT_QPS,
+    RateGate as RateGate,
+    RateLimit as RateLimit,
 )
 from ._rehearsal import (
     Call as Call,

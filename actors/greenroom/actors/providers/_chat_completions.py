@@ -21,6 +21,7 @@ from greenroom.protocol import (
     ModelRequest,
     ProviderFailure,
     StreamEvent,
+    WireRequest,
     sha256_hex,
 )
 from greenroom.protocol.providers import (
@@ -138,6 +139,13 @@ class ChatCompletionsProvider:
             await events.aclose()
             # Nobody asked for sessions, and a server could fill memory with them.
             self._client.cookies.clear()
+
+    def wire(self, request: ModelRequest) -> WireRequest:
+        """Return *request* as it is sent, with its headers; see `ShowsWire`."""
+        body = encode_request(request, self._profile)
+        if self._key is not None and len(self._key) >= MIN_SECRET_CHARS:
+            body = body.replace(self._key.encode(), REDACTED.encode())
+        return WireRequest(str(self._url), _headers(self._key), body)
 
     async def aclose(self) -> None:
         """Close the connections that are kept for the next request."""

@@ -6,13 +6,14 @@ whole, so a broken reply can be asked for again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Literal, TypeVar
 
 import attrs
 import trio
 
 from greenroom.protocol import (
+    MAX_SERVER_DELAY_MS,
     ModelRequest,
     ProviderFailure,
     RetryBudget,
@@ -27,8 +28,66 @@ from greenroom.protocol.providers import make_failure
 
 from ._errors import provider_error
 from ._port import Provider
+from ._rate_gate import RateGate
 
-ONE_SHOT_RETRIES: Final = 2
+OneShotKind = Literal["text", "embedding", "image", "video", "speech", "acp"]
+
+CLIENT_RETRIES: Final[Mapping[OneShotKind, int]] = {
+    "text": 2,
+    "embedding": 2,
+    # What costs much, or has an effect, is never sent again.
+    "image": 0,
+    "video": 0,
+    "speech": 0,
+    "acp": 0,
+}
+"""Retries of a request outside a run, by what is asked for. Chat has none here: the
+attempts of its run own them (TRY-01)."""
+
+T = TypeVar("T")
+
+
+async def ask_once(
+    kind: OneShotKind,
+    send: Callable[[], Awaitable[T | ProviderFailure]],
+    *,
+    now: Callable[[], float],
+    random: Callable[[], float],
+    retries: int | None = None,
+    replayable: bool = True,
+    max_told_ms: int = MAX_SERVER_DELAY_MS,
+) -> T:
+    """Return what *send* brings, sent again as often as the policy of *kind* allows.
+
+    Args:
+        send: one physical attempt; a failure is returned, not raised.
+        now: the time since the epoch, in seconds.
+        random: a number from 0 to 1, for the backoff.
+        retries: instead of the policy's.
+        replayable: whether the provider may be asked again at all.
+        max_told_ms: the longest wait that the server may ask for.
+
+    Raises:
+        ProviderError: it failed; the class says what could be done about it.
+    """
+    budget = RetryBudget(limit=CLIENT_RETRIES[kind] if retries is None else retries)
+    while True:
+        answer = await send()
+        if not isinstance(answer, ProviderFailure):
+            return answer
+        verdict = decide_retry(
+            classify_failure(answer),
+            budget,
+            committed=False,
+            random_value=random(),
+            told_ms=server_delay_ms(answer.headers, now()),
+            replayable=replayable,
+            max_told_ms=max_told_ms,
+        )
+        if verdict.decision is not RetryDecision.RETRY_SCHEDULED:
+            raise provider_error(answer, verdict, attempts=budget.used + 1)
+        budget = budget.spend()
+        await trio.sleep((verdict.delay_ms or 0) / 1_000)
 
 
 async def generate_text(
@@ -37,7 +96,8 @@ async def generate_text(
     *,
     now: Callable[[], float],
     random: Callable[[], float],
-    retries: int = ONE_SHOT_RETRIES,
+    retries: int | None = None,
+    gate: RateGate | None = None,
 ) -> str:
     """Return the text of the reply to *request*.
 
@@ -46,28 +106,27 @@ async def generate_text(
     Args:
         now: the time since the epoch, in seconds.
         random: a number from 0 to 1, for the backoff.
+        retries: instead of those of the policy (TRY-02).
+        gate: the provider's, which every attempt enters (TRY-20).
 
     Raises:
         ProviderError: there was none; the class says what could be done about it.
     """
-    budget = RetryBudget(limit=retries)
-    while True:
-        answer = await _ask(provider, request)
-        if isinstance(answer, str):
-            return answer
-        verdict = decide_retry(
-            classify_failure(answer),
-            budget,
-            committed=False,
-            random_value=random(),
-            told_ms=server_delay_ms(answer.headers, now()),
-            replayable=provider.replayable,
-            max_told_ms=provider.max_told_ms,
-        )
-        if verdict.decision is not RetryDecision.RETRY_SCHEDULED:
-            raise provider_error(answer, verdict, attempts=budget.used + 1)
-        budget = budget.spend()
-        await trio.sleep((verdict.delay_ms or 0) / 1_000)
+
+    async def send() -> str | ProviderFailure:
+        if gate is not None:
+            await gate.enter(lambda until: None)
+        return await _ask(provider, request)
+
+    return await ask_once(
+        "text",
+        send,
+        now=now,
+        random=random,
+        retries=retries,
+        replayable=provider.replayable,
+        max_told_ms=provider.max_told_ms,
+    )
 
 
 async def _ask(provider: Provider, request: ModelRequest) -> str | ProviderFailure:

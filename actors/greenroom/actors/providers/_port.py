@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from greenroom.protocol import ModelRequest, StreamEvent, WaitReason
+from greenroom.protocol import ModelRequest, StreamEvent, WaitReason, WireRequest
 
 Waiting = Callable[[WaitReason, float], None]
 """Told which clock an attempt is on now, and the deadline of it in trio's time.
@@ -22,6 +22,15 @@ leaves the attempt as it is.
 
 def ignore_waiting(reason: WaitReason, deadline: float) -> None:
     """Take no notice of what an attempt waits for."""
+
+
+@runtime_checkable
+class ShowsWire(Protocol):
+    """A provider that can tell what it sends, for a trace (TRY-23)."""
+
+    def wire(self, request: ModelRequest) -> WireRequest:
+        """Return *request* as `Provider.stream` sends it. Pure; for any thread."""
+        ...
 
 
 class Provider(Protocol):

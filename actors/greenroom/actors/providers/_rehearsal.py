@@ -51,21 +51,21 @@ class ScriptError(GreenroomError):
 #### Cues
 
 
-class Say(msgspec.Struct, frozen=True, tag="say"):
+class Say(msgspec.Struct, frozen=True, tag="say", forbid_unknown_fields=True):
     """Stream text, in pieces of ``chunk`` characters (0: in one)."""
 
     text: str
     chunk: int = 0
 
 
-class Think(msgspec.Struct, frozen=True, tag="think"):
+class Think(msgspec.Struct, frozen=True, tag="think", forbid_unknown_fields=True):
     """Stream thinking; ``options`` are what must come back with it."""
 
     text: str
     options: dict[str, Any] | None = None
 
 
-class Call(msgspec.Struct, frozen=True, tag="call"):
+class Call(msgspec.Struct, frozen=True, tag="call", forbid_unknown_fields=True):
     """Call a tool. ``arguments`` as text are sent as they are, JSON or not."""
 
     name: str
@@ -76,7 +76,7 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     """The call is announced but never finished."""
 
 
-class Use(msgspec.Struct, frozen=True, tag="use"):
+class Use(msgspec.Struct, frozen=True, tag="use", forbid_unknown_fields=True):
     """Report usage."""
 
     input: int
@@ -85,13 +85,13 @@ class Use(msgspec.Struct, frozen=True, tag="use"):
     cache_write: int | None = None
 
 
-class Halt(msgspec.Struct, frozen=True, tag="stop"):
+class Halt(msgspec.Struct, frozen=True, tag="stop", forbid_unknown_fields=True):
     """Stop with this reason; nothing of the reply is played after it."""
 
     reason: StopReason = "complete"
 
 
-class Fail(msgspec.Struct, frozen=True, tag="fail"):
+class Fail(msgspec.Struct, frozen=True, tag="fail", forbid_unknown_fields=True):
     """Report a failure as an adapter would."""
 
     message: str
@@ -101,23 +101,23 @@ class Fail(msgspec.Struct, frozen=True, tag="fail"):
     headers: dict[str, str] = {}
 
 
-class Raise(msgspec.Struct, frozen=True, tag="raise"):
+class Raise(msgspec.Struct, frozen=True, tag="raise", forbid_unknown_fields=True):
     """Raise out of the stream, as an adapter with a bug would."""
 
     message: str
 
 
-class Pause(msgspec.Struct, frozen=True, tag="pause"):
+class Pause(msgspec.Struct, frozen=True, tag="pause", forbid_unknown_fields=True):
     """Say nothing for so many seconds of the injected clock."""
 
     seconds: float
 
 
-class Hang(msgspec.Struct, frozen=True, tag="hang"):
+class Hang(msgspec.Struct, frozen=True, tag="hang", forbid_unknown_fields=True):
     """Say nothing for ever."""
 
 
-class End(msgspec.Struct, frozen=True, tag="end"):
+class End(msgspec.Struct, frozen=True, tag="end", forbid_unknown_fields=True):
     """Close the connection here, with no stop."""
 
 
@@ -131,7 +131,7 @@ def load_script(text: str | bytes) -> list[list[Cue]]:
     """Return the script that JSON *text* holds: a list of lists of cues.
 
     Raises:
-        ScriptError: too large, not JSON, or a cue that does not exist.
+        ScriptError: too large, not JSON, or a cue or key that does not exist.
     """
     if len(text) > MAX_SCRIPT_BYTES:
         raise ScriptError(f"script is larger than {MAX_SCRIPT_BYTES} bytes")
