@@ -64,6 +64,13 @@ from ._counters import (
     CounterError as CounterError,
     Counters as Counters,
 )
+from ._downgrade import (
+    CUT_RESULT_CHARS as CUT_RESULT_CHARS,
+    NOTHING_FITS as NOTHING_FITS,
+    TOO_SMALL as TOO_SMALL,
+    fitted_results as fitted_results,
+    is_note as is_note,
+)
 from ._draft import (
     MAX_ARGUMENT_CHARS as MAX_ARGUMENT_CHARS,
     MAX_ROUND_CHARS as MAX_ROUND_CHARS,
@@ -88,6 +95,7 @@ from ._events import (
     EVENTS_VERSION as EVENTS_VERSION,
     Event as Event,
     Interaction as Interaction,
+    InteractionSettled as InteractionSettled,
     MessagesChanged as MessagesChanged,
     Plan as Plan,
     PlanEntry as PlanEntry,
@@ -176,11 +184,13 @@ from ._messages import (
     AssistantMessage as AssistantMessage,
     Block as Block,
     BlockStatus as BlockStatus,
+    BudgetExcess as BudgetExcess,
     ChatMessage as ChatMessage,
     Diff as Diff,
     ErrorBlock as ErrorBlock,
     ImageBlock as ImageBlock,
     ImagePart as ImagePart,
+    InteractionEnd as InteractionEnd,
     InteractionOrigin as InteractionOrigin,
     Location as Location,
     MessageMetadata as MessageMetadata,
@@ -200,6 +210,7 @@ from ._messages import (
     ToolMessage as ToolMessage,
     Usage as Usage,
     UserMessage as UserMessage,
+    interaction_end as interaction_end,
 )
 from ._pending import (
     InputRefusedError as InputRefusedError,
