@@ -81,9 +81,11 @@ from greenroom.protocol import (
 )
 from greenroom.storage import (
     Member,
+    MemoryStore as MemoryStore,
     RecoveryReport,
     SessionRow,
     SqliteStore,
+    Store,
     open_reader,
     open_store,
     recover,
@@ -97,6 +99,9 @@ IDLE_SECONDS: Final = 300.0
 """After so long without work a session is unloaded."""
 
 TITLE_CHARS: Final = 50
+
+NOWHERE: Final = Path(os.devnull, "greenroom")
+"""The state folder of an engine without one: a path that can't be made."""
 
 
 class WorkspaceError(GreenroomError):
@@ -117,6 +122,7 @@ class Engine:
     """A running engine; made by `open_engine`."""
 
     state: Path
+    """The folder; one that can't be, for an engine without one."""
     recovered: RecoveryReport
     """What a dead engine had left, and what was made of it."""
     _system: System
@@ -192,6 +198,7 @@ class Engine:
 async def open_engine(
     *,
     state: Path | str | None = None,
+    store: Store | None = None,
     provider: Provider | None = None,
     providers: Iterable[Provider] = (),
     tools: Iterable[Tool] = (),
@@ -208,6 +215,10 @@ async def open_engine(
 
     Args:
         state: the folder; the platform's data folder when not given.
+        store: where sessions are kept instead of there: a `MemoryStore` for an engine
+            that writes no file. It is used on the loop, is left at the end and stays
+            yours. Without a *state* beside it, output of a tool that is too long to
+            be told whole is an error.
         provider: who answers; without one, turns end in an error that says so.
         providers: more of them; a session chooses by id.
         tools: your own, beside the built-in ones.
@@ -223,14 +234,19 @@ async def open_engine(
     Raises:
         StorageError: the state can't be used; nothing was started.
     """
-    folder = Path(state) if state is not None else default_state()
+    folder = _folder(state, store)
     clock, ids = clock or SystemClock(), ids or SystemIds()
     by_id = _by_id(provider, providers)
     registry = _registry(tools, builtin=builtin)
     # Before any actor lives: what dead owners left is settled, or nothing starts.
-    store, member, report = _take_up(folder, program, clock)
+    if store is None:
+        own, member, report = _take_up(folder, program, clock)
+        storage = _storage(own, folder, threads=threads)
+    else:
+        member, report = _join(store, program, clock)
+        storage = _lent(store, member, clock)
     async with (
-        _storage(store, folder, threads=threads) as (writer, readers),
+        storage as (writer, readers),
         open_system(clock=clock, ids=ids, gc_thresholds=gc_thresholds) as system,
     ):
         world = SessionWorld(
@@ -250,16 +266,26 @@ async def open_engine(
         yield Engine(folder, report, system, sessions, readers, world, registry)
 
 
+def _folder(state: Path | str | None, store: Store | None) -> Path:
+    if state is not None:
+        return Path(state)
+    return default_state() if store is None else NOWHERE
+
+
 def _take_up(
     folder: Path, program: str, clock: Clock
 ) -> tuple[SqliteStore, Member, RecoveryReport]:
     store = open_store(folder)
     try:
-        member = store.join(_node(program), "", MEMBER_TTL, now=clock.now())
-        return store, member, recover(store, member, clock.now())
+        return store, *_join(store, program, clock)
     except BaseException:
         store.close()
         raise
+
+
+def _join(store: Store, program: str, clock: Clock) -> tuple[Member, RecoveryReport]:
+    member = store.join(_node(program), "", MEMBER_TTL, now=clock.now())
+    return member, recover(store, member, clock.now())
 
 
 @asynccontextmanager
@@ -277,6 +303,17 @@ async def _storage(
         yield InlineWriter(store), InlineReaders(store)
     finally:
         store.close()
+
+
+@asynccontextmanager
+async def _lent(
+    store: Store, member: Member, clock: Clock
+) -> AsyncGenerator[tuple[PieceWriter, StoreReaders]]:
+    try:
+        yield InlineWriter(store), InlineReaders(store)
+    finally:
+        # No process ends here, so nobody else could know that the sessions are free.
+        store.leave(member, now=clock.now())
 
 
 def _by_id(

@@ -13,7 +13,11 @@ Everything waits on trio's clock, so under `trio.testing.MockClock` a test owns 
 
 from __future__ import annotations
 
-from greenroom.actors.kernel import FixedClock as FixedClock, SeededIds as SeededIds
+from greenroom.actors.kernel import (
+    FixedClock as FixedClock,
+    SeededIds as SeededIds,
+    StillClock as StillClock,
+)
 from greenroom.actors.providers import (
     Call as Call,
     Cue as Cue,
@@ -39,4 +43,24 @@ from ._crash_fs import (
     crash_disk as crash_disk,
 )
 from ._engine import open_test_engine as open_test_engine
+from ._evals_report import (
+    Aggregate as Aggregate,
+    Persisted as Persisted,
+    Report as Report,
+    ScenarioResult as ScenarioResult,
+    Spent as Spent,
+    report_of as report_of,
+)
+from ._evals_run import evaluate as evaluate, evaluate_scenario as evaluate_scenario
+from ._evals_scenario import (
+    CallBudget as CallBudget,
+    Expectation as Expectation,
+    ExpectedUsage as ExpectedUsage,
+    Scenario as Scenario,
+    ScenarioError as ScenarioError,
+    ScriptedTool as ScriptedTool,
+    UserAnswer as UserAnswer,
+    load_scenarios as load_scenarios,
+)
+from ._evals_standard import STANDARD_SCENARIOS as STANDARD_SCENARIOS
 from ._recording import RecordingTool as RecordingTool

@@ -1,4 +1,4 @@
-"""An engine for tests: a real store, storage on the loop, the test's clock and ids."""
+"""An engine for tests: storage on the loop, the test's clock and ids."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from greenroom.actors.kernel import FixedClock, SeededIds
 from greenroom.actors.providers import Provider
 from greenroom.actors.tools import Tool
 from greenroom.engine import Engine, open_engine
+from greenroom.storage import MemoryStore
 
 EPOCH: Final = 1_767_225_600.0
 """2026-01-01T00:00:00Z."""
@@ -18,7 +19,7 @@ EPOCH: Final = 1_767_225_600.0
 
 @asynccontextmanager
 async def open_test_engine(
-    folder: Path,
+    folder: Path | None,
     provider: Provider,
     *tools: Tool,
     builtin: bool = False,
@@ -26,10 +27,12 @@ async def open_test_engine(
 ) -> AsyncGenerator[Engine]:
     """Open an engine whose state is in *folder*; equal seeds make equal ids.
 
-    Opened again on the same folder it goes on with what is there.
+    Opened again on the same folder it goes on with what is there. Without a folder it
+    is in memory: no file is written, and everything is gone at the end.
     """
     async with open_engine(
-        state=folder / "state",
+        state=None if folder is None else folder / "state",
+        store=MemoryStore.create() if folder is None else None,
         provider=provider,
         tools=tools,
         builtin=builtin,

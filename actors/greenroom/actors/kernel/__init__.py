@@ -22,6 +22,7 @@ from ._clock import (
     FixedClock as FixedClock,
     Ids as Ids,
     SeededIds as SeededIds,
+    StillClock as StillClock,
     SystemClock as SystemClock,
     SystemIds as SystemIds,
 )

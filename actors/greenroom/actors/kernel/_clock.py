@@ -78,6 +78,20 @@ class FixedClock:
 
 @final
 @attrs.frozen
+class StillClock:
+    """A wall clock that stands; what waits goes by the loop's."""
+
+    at: float
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return trio.current_time()
+
+
+@final
+@attrs.frozen
 class SystemIds:
     """Identity and chance from the operating system."""
 

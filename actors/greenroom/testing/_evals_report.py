@@ -1,0 +1,359 @@
+"""What came of scenarios: one result for each, and the sums. Pure.
+
+The report is what `greenroom eval --json` prints. Of two evaluations of the same
+scenarios only ids and elapsed times may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import msgspec
+
+from greenroom.protocol import (
+    ActionBlock,
+    MessageRecord,
+    ModelRequest,
+    RunStarted,
+    TextBlock,
+    ToolMessage,
+    ToolOutcome,
+    Usage,
+)
+
+from ._evals_scenario import CallBudget, Expectation, ExpectedUsage, Scenario
+
+SCHEMA_VERSION: Final = 1
+
+MAX_SHOWN_CHARS: Final = 300
+"""Of a text that lacks a fragment, in the sentence that says so."""
+
+_MESSAGE_STATUS: Final = {
+    "completed": "sent",
+    "aborted": "error",
+    "error": "error",
+    "paused": "pending",
+}
+"""What the store must say of the message of a turn that ended so."""
+
+
+class Persisted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the store has of the assistant's message."""
+
+    run_id: str | None
+    """Its last run."""
+    statuses: tuple[str, ...]
+    """What the message was, one after the other; the last is what it is."""
+    outcome: str | None
+    stop_reason: str | None
+    code: str | None
+    provider_rounds: int
+    tool_calls: int
+    usage: Usage | None
+
+
+class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How one scenario went."""
+
+    id: str
+    passed: bool
+    failures: tuple[str, ...]
+    """What was not as expected, a sentence each."""
+    status: str
+    """How the turn ended; ``paused`` and ``unfinished`` if it did not."""
+    stop_reason: str | None
+    error: str | None
+    usage: Usage | None
+    """As it was returned; ``null``: the provider told none."""
+    persisted: Persisted | None
+    """``null``: the turn did not come to a message."""
+    provider_rounds: int
+    tool_calls: int
+    failed_tools: int
+    permission_requests: int
+    budget: CallBudget
+    """What it might spend; what it spent if there was no limit."""
+    within_call_budgets: bool
+    elapsed_ms: float
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What was spent of what might be."""
+
+    used: int
+    budget: int
+
+
+class Aggregate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The sums over all scenarios."""
+
+    scenarios: int
+    passed: int
+    pass_rate: float
+    """From 0 to 1."""
+    provider_rounds: Spent
+    tool_calls: Spent
+    tokens: int
+    """Of the turns whose provider told any."""
+    within_call_budgets: bool
+    """Whether every scenario kept to its own budget."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The results in the order of the scenarios, and their sums."""
+
+    scenarios: tuple[ScenarioResult, ...]
+    aggregate: Aggregate
+    schema_version: int = SCHEMA_VERSION
+
+
+@attrs.frozen
+class Observed:
+    """What was seen of one scenario, before it is judged."""
+
+    status: str
+    stop_reason: str | None
+    usage: Usage | None
+    """As returned, or as told to whoever watched a turn that paused."""
+    revisions: tuple[MessageRecord, ...]
+    """Of the assistant's message: each that is on the tape, headers only."""
+    message: MessageRecord | None
+    """The same as the transcript has it, with every block."""
+    journal: tuple[Any, ...]
+    """Every strict fact of the session."""
+    requests: tuple[ModelRequest, ...]
+    """What the model was asked."""
+    problem: str | None = None
+    """Why the turn could not be driven to its end."""
+    elapsed_ms: float = 0.0
+
+
+def judged(scenario: Scenario, observed: Observed) -> ScenarioResult:
+    """Return the result of *scenario*, with everything that is not as expected."""
+    message = observed.message
+    persisted = None if message is None else _persisted(message, observed.revisions)
+    rounds = 0 if persisted is None else persisted.provider_rounds
+    tool_calls = 0 if persisted is None else persisted.tool_calls
+    result = ScenarioResult(
+        id=scenario.id,
+        passed=True,
+        failures=(),
+        status=observed.status,
+        stop_reason=observed.stop_reason,
+        error=None if message is None else message.metadata.error_text,
+        usage=observed.usage,
+        persisted=persisted,
+        provider_rounds=rounds,
+        tool_calls=tool_calls,
+        failed_tools=_failed_tools(observed.journal),
+        permission_requests=_permission_requests(message),
+        budget=scenario.budget or CallBudget(rounds=rounds, tool_calls=tool_calls),
+        within_call_budgets=True,
+        elapsed_ms=observed.elapsed_ms,
+    )
+    failures = (
+        *_not_as_expected(scenario.expect, result, observed),
+        *_not_as_stored(scenario.expect, result, observed),
+    )
+    return msgspec.structs.replace(
+        result,
+        passed=not failures,
+        failures=failures,
+        within_call_budgets=_is_within(result),
+    )
+
+
+def report_of(results: Sequence[ScenarioResult]) -> Report:
+    """Return the report of *results*; the sums are made from them alone."""
+    return Report(scenarios=tuple(results), aggregate=_aggregate(results))
+
+
+def _aggregate(results: Sequence[ScenarioResult]) -> Aggregate:
+    passed = sum(result.passed for result in results)
+    return Aggregate(
+        scenarios=len(results),
+        passed=passed,
+        pass_rate=passed / len(results) if results else 0.0,
+        provider_rounds=Spent(
+            sum(result.provider_rounds for result in results),
+            sum(result.budget.rounds for result in results),
+        ),
+        tool_calls=Spent(
+            sum(result.tool_calls for result in results),
+            sum(result.budget.tool_calls for result in results),
+        ),
+        tokens=sum(result.usage.total for result in results if result.usage),
+        within_call_budgets=all(_is_within(result) for result in results),
+    )
+
+
+def _is_within(result: ScenarioResult) -> bool:
+    return (
+        result.provider_rounds <= result.budget.rounds
+        and result.tool_calls <= result.budget.tool_calls
+    )
+
+
+#### What was seen
+
+
+def _persisted(message: MessageRecord, revisions: Sequence[MessageRecord]) -> Persisted:
+    metadata = message.metadata
+    statuses = ["none"]
+    for revision in (*revisions, message):
+        if revision.status != statuses[-1]:
+            statuses.append(revision.status)
+    return Persisted(
+        run_id=metadata.run_id,
+        statuses=tuple(statuses),
+        outcome=metadata.run_outcome,
+        stop_reason=metadata.run_stop_reason,
+        code=metadata.error_code,
+        provider_rounds=metadata.provider_rounds,
+        tool_calls=metadata.tool_calls,
+        usage=stored_usage(message),
+    )
+
+
+def stored_usage(message: MessageRecord) -> Usage | None:
+    """Return the tokens that the header of *message* has."""
+    metadata = message.metadata
+    if metadata.input_tokens is None:
+        return None
+    return Usage(
+        input=metadata.input_tokens,
+        output=metadata.output_tokens or 0,
+        total=metadata.total_tokens or 0,
+        cache_read=metadata.cached_tokens,
+        cache_write=metadata.cache_write_tokens,
+    )
+
+
+def _failed_tools(journal: Sequence[Any]) -> int:
+    return sum(isinstance(fact, ToolOutcome) and fact.is_error for fact in journal)
+
+
+def _permission_requests(message: MessageRecord | None) -> int:
+    return sum(
+        isinstance(block, ActionBlock) and block.action == "tool_call_permission"
+        for block in (() if message is None else message.blocks)
+    )
+
+
+#### What was expected
+
+
+def _not_as_expected(
+    expect: Expectation, result: ScenarioResult, observed: Observed
+) -> Iterator[str]:
+    if observed.problem is not None:
+        yield observed.problem
+    code = None if result.persisted is None else result.persisted.code
+    pairs = (
+        ("status", expect.status, result.status),
+        ("stop reason", expect.stop_reason, result.stop_reason),
+        ("error code", expect.code, code),
+        ("rounds", expect.rounds, result.provider_rounds),
+        ("tool calls", expect.tool_calls, result.tool_calls),
+        ("failed tools", expect.failed_tools, result.failed_tools),
+        (
+            "permission requests",
+            expect.permission_requests,
+            result.permission_requests,
+        ),
+    )
+    for what, expected, found in pairs:
+        if expected is not None and expected != found:
+            yield f"{what}: expected {expected!r}, found {found!r}"
+    if expect.status == "paused" and result.stop_reason is not None:
+        yield f"stop reason: a paused turn has none, found {result.stop_reason!r}"
+    yield from _wrong_usage(expect.usage, result.usage)
+    yield from _missing_texts(expect, observed)
+    if not _is_within(result):
+        spent, budget = result, result.budget
+        yield (
+            f"budget: {spent.provider_rounds} rounds of {budget.rounds}, "
+            f"{spent.tool_calls} tool calls of {budget.tool_calls}"
+        )
+
+
+def _wrong_usage(
+    expected: ExpectedUsage | str | None, found: Usage | None
+) -> Iterator[str]:
+    match expected:
+        case None:
+            return
+        case ExpectedUsage():
+            wanted = Usage(**msgspec.structs.asdict(expected))
+        case _:
+            wanted = None
+    if wanted != found:
+        yield f"usage: expected {_tokens(wanted)}, found {_tokens(found)}"
+
+
+def _tokens(usage: Usage | None) -> str:
+    if usage is None:
+        return "none"
+    cached = f", cache {usage.cache_read}/{usage.cache_write}"
+    told = (usage.cache_read, usage.cache_write) != (None, None)
+    return f"{usage.input}/{usage.output}/{usage.total}{cached if told else ''}"
+
+
+def _missing_texts(expect: Expectation, observed: Observed) -> Iterator[str]:
+    message = observed.message
+    blocks = () if message is None else message.blocks
+    said = [block.text for block in blocks if isinstance(block, TextBlock)]
+    read = [
+        part.text
+        for request in observed.requests[-1:]
+        for part in request.messages
+        if isinstance(part, ToolMessage)
+    ]
+    error = "" if message is None else message.metadata.error_text or ""
+    places = (
+        ("text", expect.text, said),
+        ("tool text", expect.tool_text, read),
+        ("error text", expect.error_text, [error]),
+    )
+    for what, fragments, texts in places:
+        for fragment in fragments:
+            if not any(fragment in text for text in texts):
+                shown = " | ".join(texts)[:MAX_SHOWN_CHARS]
+                yield f"{what}: expected {fragment[:MAX_SHOWN_CHARS]!r} in {shown!r}"
+
+
+#### What must be so in every scenario
+
+
+def _not_as_stored(
+    expect: Expectation, result: ScenarioResult, observed: Observed
+) -> Iterator[str]:
+    persisted = result.persisted
+    if persisted is None:
+        yield "the store has no message of the turn"
+        return
+    reason = "interaction" if expect.status == "paused" else expect.stop_reason
+    statuses = ["none", "pending", _MESSAGE_STATUS[expect.status]]
+    runs = [fact.run_id for fact in observed.journal if isinstance(fact, RunStarted)]
+    pairs = (
+        ("outcome", expect.status, persisted.outcome),
+        ("stop reason", reason or persisted.stop_reason, persisted.stop_reason),
+        ("statuses", tuple(dict.fromkeys(statuses)), persisted.statuses),
+        ("usage", _tokens(result.usage), _tokens(persisted.usage)),
+        ("run id", runs[-1] if runs else None, persisted.run_id),
+    )
+    for what, expected, found in pairs:
+        if expected != found:
+            yield f"stored {what}: expected {expected!r}, found {found!r}"
+    if not _is_uuid(persisted.run_id):
+        yield f"stored run id: {persisted.run_id!r} is not a UUID"
+
+
+def _is_uuid(text: str | None) -> bool:
+    try:
+        return text is not None and str(UUID(text)) == text
+    except ValueError:
+        return False
