@@ -18,6 +18,7 @@ from greenroom.protocol import (
     Block,
     ErrorBlock,
     Event,
+    InteractionSettled,
     ImageBlock,
     ItemId,
     MessageId,
@@ -124,7 +125,8 @@ class Terminal:
                 self._show_status(event)
             case PlanUpdated():
                 self._show_plan(event.plan)
-            case SessionUpdated():
+            case SessionUpdated() | InteractionSettled():
+                # The answer is shown with its message.
                 pass
             case _:
                 assert_never(event)

@@ -51,6 +51,22 @@ from ._agents import (
     decode_agent as decode_agent,
     descriptor_from_json as descriptor_from_json,
 )
+from ._budget import (
+    RAISE as RAISE,
+    STOP as STOP,
+    Account as Account,
+    Budget as Budget,
+    BudgetKind as BudgetKind,
+    BudgetScope as BudgetScope,
+    Price as Price,
+    Spent as Spent,
+    amount as amount,
+    cost_of as cost_of,
+    find_excess as find_excess,
+    question_of as question_of,
+    raises as raises,
+    spent_of as spent_of,
+)
 from ._canonical import (
     canonical_json as canonical_json,
     safe_json as safe_json,
@@ -150,12 +166,19 @@ from ._ids import (
     SessionId as SessionId,
 )
 from ._interactions import (
+    DRAFT_OPTIONS as DRAFT_OPTIONS,
+    MAX_QUESTIONS as MAX_QUESTIONS,
+    TOO_MANY_QUESTIONS as TOO_MANY_QUESTIONS,
     Answer as Answer,
     Deny as Deny,
     Grant as Grant,
     InteractionError as InteractionError,
     Other as Other,
     Reply as Reply,
+    end_of_run as end_of_run,
+    questions_asked as questions_asked,
+    reopened as reopened,
+    started_clock as started_clock,
 )
 from ._journal import (
     JOURNAL_NAMES as JOURNAL_NAMES,
@@ -190,6 +213,7 @@ from ._messages import (
     ErrorBlock as ErrorBlock,
     ImageBlock as ImageBlock,
     ImagePart as ImagePart,
+    InputReceipt as InputReceipt,
     InteractionEnd as InteractionEnd,
     InteractionOrigin as InteractionOrigin,
     Location as Location,
@@ -276,8 +300,11 @@ from ._review import (
     review_messages as review_messages,
 )
 from ._run import (
+    MAX_TOOL_CALLS as MAX_TOOL_CALLS,
     NO_PROGRESS as NO_PROGRESS,
+    OUTPUT_CUT as OUTPUT_CUT,
     RUN_TRANSITIONS as RUN_TRANSITIONS,
+    TOO_MANY_CALLS as TOO_MANY_CALLS,
     AskModel as AskModel,
     BatchEnded as BatchEnded,
     Begun as Begun,

@@ -12,8 +12,9 @@ from typing import Final, Literal
 
 import msgspec
 
+from ._budget import Budget
 from ._ids import ItemId, MessageId, RunId, SessionId
-from ._messages import Block, MessageRecord
+from ._messages import Block, InteractionEnd, MessageRecord
 
 EVENTS_VERSION: Final = 1
 
@@ -68,6 +69,14 @@ class SessionSettings(
     verbosity: str | None = None
     max_rounds: int | None = None
     """Round limit of a run; absent or not positive means none (RUN-06)."""
+    permission_seconds: float | None = None
+    """How long a permission waits for its answer; absent: for ever (INT-14)."""
+    question_seconds: float | None = None
+    """The same for every other interaction."""
+    turn_budget: Budget | None = None
+    """What a turn may use before the user is asked."""
+    session_budget: Budget | None = None
+    """What all turns of the session may use before the user is asked."""
 
 
 #### Transient
@@ -159,6 +168,22 @@ class StreamFailed(
     message: MessageRecord
 
 
+class InteractionSettled(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="interaction/settled",
+    rename="camel",
+):
+    """A permission or question waits no longer; once for each (INT-14)."""
+
+    session_id: SessionId
+    seq: int
+    message_id: MessageId
+    interaction_id: ItemId
+    end: InteractionEnd
+
+
 class PlanUpdated(
     msgspec.Struct, frozen=True, kw_only=True, tag="plan/updated", rename="camel"
 ):
@@ -185,6 +210,7 @@ Event = (
     | MessagesChanged
     | StreamCompleted
     | StreamFailed
+    | InteractionSettled
     | PlanUpdated
     | SessionUpdated
 )

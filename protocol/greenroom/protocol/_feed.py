@@ -7,11 +7,14 @@ cursor).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from ._errors import CorruptStoreError
 from ._events import (
     Event,
+    InteractionSettled,
     MessagesChanged,
     Plan,
     PlanUpdated,
@@ -21,7 +24,7 @@ from ._events import (
     StreamFailed,
 )
 from ._facts import TapeEntry
-from ._messages import MessageRecord
+from ._messages import ActionBlock, MessageRecord, interaction_end
 
 
 def events_of(entry: TapeEntry) -> tuple[Event, ...]:
@@ -44,8 +47,7 @@ def _events_of(entry: TapeEntry) -> tuple[Event, ...]:
         case "message/recorded":
             message = msgspec.json.decode(payload, type=MessageRecord)
             changed = MessagesChanged(session_id=session_id, seq=seq, message=message)
-            end = _end_of_stream(changed)
-            return (changed,) if end is None else (changed, end)
+            return changed, *_settled(changed), *_end_of_stream(changed)
         case "plan/updated":
             plan = msgspec.json.decode(payload, type=Plan)
             return (PlanUpdated(session_id=session_id, seq=seq, plan=plan),)
@@ -56,9 +58,23 @@ def _events_of(entry: TapeEntry) -> tuple[Event, ...]:
             return ()
 
 
-def _end_of_stream(changed: MessagesChanged) -> Event | None:
+def _settled(changed: MessagesChanged) -> Iterator[InteractionSettled]:
+    # A revision carries a block only when it changed, and an interaction that has
+    # ended does not change any more: so each end is told once.
+    for block in changed.message.blocks:
+        if isinstance(block, ActionBlock) and (end := interaction_end(block)):
+            yield InteractionSettled(
+                session_id=changed.session_id,
+                seq=changed.seq,
+                message_id=changed.message.id,
+                interaction_id=block.id,
+                end=end,
+            )
+
+
+def _end_of_stream(changed: MessagesChanged) -> Iterator[Event]:
     message = changed.message
     if message.role == "user" or message.status == "pending":
-        return None
+        return
     make = StreamFailed if message.status == "error" else StreamCompleted
-    return make(session_id=changed.session_id, seq=changed.seq, message=message)
+    yield make(session_id=changed.session_id, seq=changed.seq, message=message)

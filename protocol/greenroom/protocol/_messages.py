@@ -26,6 +26,20 @@ InteractionOrigin = Literal[
     "acp-permission",
     "budget",
 ]
+InteractionEnd = Literal[
+    "granted",
+    "denied",
+    "answered",
+    "expired",
+    "cancelled",
+    "closed",
+    "deleted",
+    "process_exit",
+    "interrupted",
+]
+"""How an interaction ended (INT-14). ``expired``: nobody answered in time;
+``interrupted``: a restart found it in a turn that could not go on."""
+
 ToolKind = Literal[
     "read", "edit", "delete", "move", "search", "execute", "think", "fetch", "other"
 ]
@@ -154,6 +168,21 @@ class QuestionOption(msgspec.Struct, frozen=True, omit_defaults=True):
     description: str = ""
 
 
+class BudgetExcess(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"
+):
+    """A limit that was reached, or that can't be watched."""
+
+    scope: Literal["turn", "session"]
+    kind: Literal["tokens", "money", "seconds"]
+    limit: float
+    """Tokens, US dollars or seconds, with what was added before."""
+    spent: float | None
+    """``None``: not known, so that the limit can't be watched. Not zero."""
+    raise_by: float
+    """What the answer ``raise`` adds to the limit."""
+
+
 class ActionBlock(
     msgspec.Struct,
     frozen=True,
@@ -169,7 +198,7 @@ class ActionBlock(
     action: Literal["tool_call_permission", "question_request"]
     origin: InteractionOrigin
     tool_block_id: ItemId
-    """The tool call it belongs to."""
+    """The tool call it belongs to; its own id when it belongs to none (a budget)."""
     title: str
     detail: str = ""
     options: tuple[QuestionOption, ...] = ()
@@ -181,6 +210,24 @@ class ActionBlock(
     status: BlockStatus = "pending"
     answer: str | None = None
     """What the user said: a reason for a denial, or the answer to a question."""
+    end: InteractionEnd | None = None
+    """How it ended; `interaction_end` knows it for blocks from before this field."""
+    expires_at: float | None = None
+    """Seconds since the epoch; then it ends by itself. Absent: it waits for ever."""
+    excess: BudgetExcess | None = None
+    """What is used up, of a ``budget`` interaction."""
+
+
+def interaction_end(action: ActionBlock) -> InteractionEnd | None:
+    """Return how *action* ended; ``None`` while it waits."""
+    if action.end is not None or action.status == "pending":
+        return action.end
+    ends: dict[BlockStatus, InteractionEnd] = {
+        "granted": "granted",
+        "denied": "denied",
+        "success": "answered",
+    }
+    return ends.get(action.status, "interrupted")
 
 
 class ErrorBlock(
@@ -217,6 +264,16 @@ class ProgressSnapshot(
     repeated_calls_count: int = 1
 
 
+class InputReceipt(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"
+):
+    """How a user's message was taken in, and when the model was given it."""
+
+    mode: Literal["queue", "steer"]
+    read_at: float | None = None
+    """Seconds since the epoch; absent while it was not read."""
+
+
 class MessageMetadata(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"
 ):
@@ -239,12 +296,28 @@ class MessageMetadata(
     total_tokens: int | None = None
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    """Of the output tokens, those of thinking."""
+    cost: float | None = None
+    """US dollars; absent when the usage or the price is not known."""
     generation_time: float | None = None
     """Seconds."""
     first_token_time: float | None = None
     """Seconds from the request to its first output."""
+    reasoning_start_time: float | None = None
+    """Seconds since the epoch: the first thought of the turn."""
+    reasoning_end_time: float | None = None
+    """Seconds since the epoch: the last thought of the turn."""
+    tokens_per_second: float | None = None
+    """Output tokens by the seconds that the model was sending."""
     model: str | None = None
     provider: str | None = None
+    message_type: Literal["compaction"] | None = None
+    """What it is when it is no ordinary message."""
+    compaction_status: Literal["compacting", "compacted"] | None = None
+    summary_updated_at: float | None = None
+    input_receipt: InputReceipt | None = None
+    """Of a user's message: how it was taken in."""
 
 
 class MessageRecord(

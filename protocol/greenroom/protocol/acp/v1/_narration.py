@@ -22,6 +22,7 @@ import msgspec
 
 from ..._events import (
     Event,
+    InteractionSettled,
     MessagesChanged,
     PlanUpdated,
     SessionSettings,
@@ -117,8 +118,13 @@ class Narration:
                 return [PlanReplaced(entries)]
             case SessionUpdated(settings=settings):
                 return self._settings(settings)
-            case StatusChanged() | StreamCompleted() | StreamFailed():
-                # A message's end is told by `MessagesChanged` before it.
+            case (
+                StatusChanged()
+                | StreamCompleted()
+                | StreamFailed()
+                | InteractionSettled()
+            ):
+                # Ends are told by `MessagesChanged` before them.
                 return []
             case _:
                 assert_never(event)
