@@ -48,6 +48,7 @@ from greenroom.storage import (
     verify,
     verify_session,
 )
+from greenroom.storage.sqlite._migrations import MIGRATIONS, SCHEMA_VERSION
 
 
 @pytest.fixture
@@ -145,7 +146,7 @@ def test_state_of_a_newer_greenroom_is_refused(folder: Path) -> None:
     for opening in (open_store, open_reader):
         with pytest.raises(NewerSchemaError) as caught:
             opening(folder)
-        assert (caught.value.found, caught.value.known) == (99, 1)
+        assert (caught.value.found, caught.value.known) == (99, SCHEMA_VERSION)
     # Nothing is left locked.
     db = apsw.Connection(str(folder / "greenroom.db"))
     db.execute("DELETE FROM migration WHERE version = 99")
@@ -159,7 +160,7 @@ def test_state_of_an_older_greenroom_is_not_read_before_its_migration(
     store = open_store(folder)
     store.connection.execute("DELETE FROM migration")
     store.close()
-    with pytest.raises(StorageError, match="schema version 0, 1 is needed"):
+    with pytest.raises(StorageError, match=f"version 0, {SCHEMA_VERSION} is"):
         open_reader(folder)
 
 
@@ -250,7 +251,10 @@ def test_a_migration_that_fails_leaves_nothing_locked(folder: Path) -> None:
         with pytest.raises(StorageError, match="already exists"):
             open_store(folder)
     store = apsw.Connection(str(folder / "greenroom.db"))
-    store.execute("INSERT INTO migration VALUES (1, 'm001_initial')")
+    store.executemany(
+        "INSERT INTO migration VALUES (?, ?)",
+        [(n, name) for n, (name, _) in enumerate(MIGRATIONS, start=1)],
+    )
     store.close()
     open_store(folder, exclusive=True).close()
 
@@ -557,7 +561,8 @@ TAMPERED = [
     ("UPDATE message SET status = 'error'", "projection", "transcript differs"),
     ("UPDATE message SET updated_at = 99", "projection", "transcript differs"),
     ("UPDATE block SET body = replace(body, 'hello', 'bye')", "projection", "differs"),
-    ("DELETE FROM block", "projection", "transcript differs"),
+    ("DELETE FROM block", "projection", "rows of message m1 are missing"),
+    ("UPDATE session_info SET archived_at = 7", "projection", "row differs"),
     ("DELETE FROM message", "projection", "1 messages are missing"),
     ("UPDATE session_info SET messages = 7", "projection", "number of messages"),
     ("UPDATE session_info SET input_tokens = 7", "projection", "usage differs"),

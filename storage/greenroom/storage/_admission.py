@@ -32,8 +32,10 @@ from .names import (
     MESSAGE_RETRACTED,
     PLAN_UPDATED,
     RUN_ACKNOWLEDGED,
+    SESSION_ARCHIVED,
     SESSION_CONFIGURED,
     SESSION_START,
+    Archived,
     Retracted,
     RunAcknowledged,
 )
@@ -49,6 +51,7 @@ _PROJECTED: Final[dict[str, tuple[FactKind, type[msgspec.Struct]]]] = {
     MESSAGE_RETRACTED: (FactKind.EVENT, Retracted),
     PLAN_UPDATED: (FactKind.EVENT, Plan),
     SESSION_CONFIGURED: (FactKind.EVENT, SessionSettings),
+    SESSION_ARCHIVED: (FactKind.EVENT, Archived),
     RUN_ACKNOWLEDGED: (FactKind.EVENT, RunAcknowledged),
 }
 _NAME = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")

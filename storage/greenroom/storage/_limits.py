@@ -12,6 +12,7 @@ from ._store import MAX_PAGE_BYTES
 MAX_ENTRIES: Final = 1_000
 MAX_ROWS: Final = 500
 MAX_HITS: Final = 100
+MAX_MESSAGE_HITS: Final = 50
 REMEMBERED: Final = 16
 """Results of appends with an id that are kept for each session."""
 

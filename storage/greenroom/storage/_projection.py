@@ -11,6 +11,7 @@ message is, is its revisions merged in order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -55,6 +56,15 @@ def merged(old: MessageRecord | None, new: MessageRecord) -> MessageRecord:
     kept = tuple(changed.pop(block.id, block) for block in old.blocks)
     added = tuple(block for block in new.blocks if block.id in changed)
     return msgspec.structs.replace(new, blocks=kept + added)
+
+
+def folded_revisions(revisions: Sequence[MessageRecord]) -> MessageRecord:
+    """Return the message that *revisions*, oldest first, at least one, have made."""
+    record = revisions[0]
+    for revision in revisions[1:]:
+        if supersedes(mark_of(revision), mark_of(record)):
+            record = merged(record, revision)
+    return record
 
 
 def mark_of(record: MessageRecord) -> Mark:

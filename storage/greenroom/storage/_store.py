@@ -22,13 +22,14 @@ append. Reads never need membership. Search is a projection in batches of its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import attrs
 
 from greenroom.protocol import (
     Fact,
     JournalRecord,
+    MessageId,
     MessageRecord,
     Plan,
     RunId,
@@ -45,6 +46,10 @@ MAX_FACTS: Final = 1_000
 
 MAX_OPEN_COMMANDS: Final = 1_000
 """Unsettled commands of one session."""
+
+
+SNIPPET: Final = 120
+"""Characters of a hit's snippet."""
 
 
 @attrs.frozen
@@ -175,6 +180,28 @@ class SessionRow:
     output_tokens: int | None
     has_open_interaction: bool
     """An unresolved permission or question (SES-04)."""
+    archived_at: float | None = None
+    """When the session was put away; ``None`` when it is not."""
+
+    @property
+    def state(self) -> Literal["idle", "generating"]:
+        """What a session shows that is not loaded; never stored (SES-04)."""
+        return "generating" if self.has_open_interaction else "idle"
+
+
+@attrs.frozen
+class MessageHit:
+    """A message that holds all words of a query."""
+
+    session_id: SessionId
+    message_id: MessageId
+    order_seq: int
+    role: Literal["user", "assistant"]
+    title: str
+    """The session's."""
+    snippet: str
+    """Up to `SNIPPET` characters of what was said, around a word that was found."""
+    updated_at: float
 
 
 @attrs.frozen
@@ -224,10 +251,34 @@ class Reader(Protocol):
         """
         ...
 
+    def search_messages(
+        self, query: str, scope: SessionId | None = None, limit: int = 12
+    ) -> list[MessageHit]:
+        """Return finished messages that hold all words of *query* (PER-07).
+
+        The best first, where the store can tell, else the newest; *limit* is 1 to
+        50. Quotes and operators in *query* are literal.
+        """
+        ...
+
     def sessions(
-        self, limit: int = 100, before: tuple[float, SessionId] | None = None
+        self,
+        limit: int = 100,
+        before: tuple[float, SessionId] | None = None,
+        *,
+        agent: str | None = None,
+        archived: bool | None = None,
+        title: str = "",
     ) -> list[SessionRow]:
-        """Return sessions, last updated first; *before* is the last row's key."""
+        """Return sessions, last updated first; *before* is the last row's key.
+
+        Args:
+            limit: how many that pass the filters, 1 to 500; fewer only at the end.
+            before: the (updated_at, id) of the last row of the page before.
+            agent: only those of this agent, whether there still is one or not.
+            archived: only those that are, or are not; ``None``: both.
+            title: only those with this text in their title, in any case.
+        """
         ...
 
     def session(self, scope: SessionId) -> SessionRow | None:
@@ -235,9 +286,24 @@ class Reader(Protocol):
         ...
 
     def messages(
-        self, scope: SessionId, before: int | None = None, limit: int = 100
+        self,
+        scope: SessionId,
+        before: int | None = None,
+        limit: int = 100,
+        role: Literal["user", "assistant"] | None = None,
     ) -> list[MessageRecord]:
-        """Return the newest messages with order below *before*, oldest first."""
+        """Return the newest messages with order below *before*, oldest first.
+
+        *limit* is 1 to 500 and counts those that pass the filter: *role* is whose
+        they are. Orders are unique in a session, so they are the whole key (PER-06).
+        """
+        ...
+
+    def broken_messages(self, scope: SessionId) -> list[MessageId]:
+        """Return messages whose rows are not all there, at most 500.
+
+        They are read from their facts until the session is rebuilt (PER-03).
+        """
         ...
 
     def message(self, scope: SessionId, message_id: str) -> MessageRecord | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, cast
 
@@ -24,9 +24,16 @@ from greenroom.protocol import (
     TextBlock,
 )
 
-from .names import MESSAGE_RECORDED, SESSION_CONFIGURED, is_audit
+from ._store import SNIPPET
+from .names import (
+    MESSAGE_RECORDED,
+    SESSION_ARCHIVED,
+    SESSION_CONFIGURED,
+    is_audit,
+)
 
 MAX_INDEXED_CHARACTERS: Final = 65_536
+MAX_BLOCK_CHARACTERS: Final = 32_000
 MAX_QUERY_CHARACTERS: Final = 1_000
 MAX_QUERY_WORDS: Final = 32
 
@@ -37,7 +44,12 @@ _UNSPACED = (
     (0xF900, 0xFAFF),  # compatibility ideographs
     (0x20000, 0x3FFFF),  # further ideographs
 )
-_RECORD = msgspec.json.Decoder(MessageRecord)
+_UNSEARCHED = (SESSION_CONFIGURED, SESSION_ARCHIVED, MESSAGE_RECORDED)
+
+
+def folded(text: str) -> str:
+    """Return *text* as it is compared: NFKC, without regard to case."""
+    return unicodedata.normalize("NFKC", text).casefold()
 
 
 def index_words(text: str) -> str:
@@ -51,32 +63,50 @@ def query_words(query: str) -> list[str]:
     return list(words)[:MAX_QUERY_WORDS]
 
 
+def holds(text: str, words: Iterable[str]) -> bool:
+    """Whether *text* has all of the *words* of a query."""
+    return set(words) <= set(index_words(text).split(" "))
+
+
 def searchable_text(fact: Fact) -> str:
     """Return what of *fact* can be found; nothing of audit facts (TAP-10).
 
-    Of a message, what was said in it once it is finished; its tool calls are found
-    by their own facts. Of other facts, all text in their payload.
+    All text in its payload, that is; a message is found as a whole (`said`), and its
+    tool calls by their own facts.
     """
-    if is_audit(fact.name) or fact.name == SESSION_CONFIGURED:
+    if is_audit(fact.name) or fact.name in _UNSEARCHED:
         return ""
-    if fact.name == MESSAGE_RECORDED:
-        return _said(_RECORD.decode(fact.payload))
     return "\n".join(_strings(msgspec.json.decode(fact.payload)))
 
 
-def _said(record: MessageRecord) -> str:
+def said(record: MessageRecord) -> str:
+    """Return what was said in a message, once it is finished.
+
+    Of each block, and so of each attachment, at most `MAX_BLOCK_CHARACTERS`.
+    """
     if record.status == "pending":
         return ""
     parts: list[str] = []
     for block in record.blocks:
         match block:
             case TextBlock() | ErrorBlock():
-                parts.append(block.text)
+                parts.append(block.text[:MAX_BLOCK_CHARACTERS])
             case ActionBlock():
                 parts += [block.title, block.detail, block.answer or ""]
             case _:
                 pass
     return "\n".join(parts)
+
+
+def snippet_of(text: str, words: Sequence[str]) -> str:
+    """Return up to `SNIPPET` characters of *text*, on one line, around a word of it."""
+    places = (re.search(re.escape(word), text, re.IGNORECASE) for word in words)
+    first = min((place.start() for place in places if place), default=0)
+    start = max(0, first - SNIPPET // 3)
+    # Some more than needed: white space is joined below.
+    line = " ".join(text[start : start + 8 * SNIPPET].split())
+    cut = ("…" if start else "") + line
+    return cut if len(cut) <= SNIPPET else f"{cut[: SNIPPET - 1]}…"
 
 
 def _strings(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON value
@@ -92,12 +122,12 @@ def _strings(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON value
 
 
 def _words(text: str, *, singles: bool) -> Iterator[str]:
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    if folded.isascii():
-        yield from _ASCII_WORD.findall(folded)
+    plain = folded(text)
+    if plain.isascii():
+        yield from _ASCII_WORD.findall(plain)
         return
     word = ""
-    for char in f"{unicodedata.normalize('NFKC', folded)} ":
+    for char in f"{unicodedata.normalize('NFKC', plain)} ":
         if unicodedata.category(char)[0] in "LMN":
             word += char
         elif word:

@@ -28,10 +28,13 @@ from greenroom.protocol import (
 
 SESSION_START: Final = "session/start"
 SESSION_CONFIGURED: Final = "session/configured"
+SESSION_ARCHIVED: Final = "session/archived"
 MESSAGE_RECORDED: Final = "message/recorded"
 MESSAGE_RETRACTED: Final = "message/retracted"
 PLAN_UPDATED: Final = "plan/updated"
 RUN_ACKNOWLEDGED: Final = "recovery/run_acknowledged"
+VIEW_ASSEMBLED: Final = "view/assembled"
+ATTEMPT_COMPLETED: Final = "provider/attempt_completed"
 
 STRICT_NAMES: Final = frozenset({"subagent/tape_linked", RUN_ACKNOWLEDGED})
 """Names where another payload under an existing key is a conflict (TAP-02)."""
@@ -51,6 +54,12 @@ class Retracted(msgspec.Struct, frozen=True, rename="camel"):
     """Payload of ``message/retracted``: the message leaves transcript and view."""
 
     message_id: MessageId
+
+
+class Archived(msgspec.Struct, frozen=True):
+    """Payload of ``session/archived``: whether the session is out of the way."""
+
+    archived: bool
 
 
 class RunAcknowledged(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -97,6 +106,20 @@ def settings_fact(settings: SessionSettings, *, revision: str) -> Fact:
         source_type=SourceType.SESSION,
         source_id=revision,
         payload=canonical_json(settings),
+    )
+
+
+def archived_fact(*, archived: bool, revision: str) -> Fact:
+    """Return the fact that the session is put away, or is back.
+
+    *revision* tells this change from every other one of the session.
+    """
+    return Fact(
+        kind=FactKind.EVENT,
+        name=SESSION_ARCHIVED,
+        source_type=SourceType.SESSION,
+        source_id=revision,
+        payload=canonical_json(Archived(archived)),
     )
 
 

@@ -136,6 +136,8 @@ def _check_projections(
         before = page[0].order_seq
     if expected:
         yield Problem(scope, "projection", f"{len(expected)} messages are missing")
+    for message_id in reader.broken_messages(scope):
+        yield Problem(scope, "projection", f"rows of message {message_id} are missing")
 
 
 def _check_session(reader: Reader, scope: SessionId, fold: _Fold) -> Iterator[Problem]:
@@ -151,12 +153,19 @@ def _check_session(reader: Reader, scope: SessionId, fold: _Fold) -> Iterator[Pr
         if info.settings is not None:
             yield Problem(scope, "projection", "the session is not in the list")
         return
-    found = (row.settings, row.created_at, row.updated_at, row.has_open_interaction)
+    found = (
+        row.settings,
+        row.created_at,
+        row.updated_at,
+        row.has_open_interaction,
+        row.archived_at,
+    )
     derived = (
         info.settings,
         info.created_at,
         info.updated_at,
         info.totals.open > 0,
+        info.archived_at,
     )
     usage = (row.input_tokens, row.output_tokens)
     if found != derived:

@@ -31,6 +31,7 @@ from .._projection import (
     retracted,
     supersedes,
 )
+from .._words import said
 from ._undo import Undo
 
 _ME: Final = "info"
@@ -45,6 +46,7 @@ class Info:
     settings: SessionSettings | None = None
     plan: Plan | None = None
     totals: Totals = NO_TOTALS
+    archived_at: float | None = None
 
 
 @attrs.frozen
@@ -53,6 +55,8 @@ class Message:
 
     record: MessageRecord
     mark: Mark
+    seq: int
+    """Its newest fact."""
 
 
 @final
@@ -75,6 +79,11 @@ class Replica:
         kept = (m.record for m in self._messages.values() if not m.mark.retracted)
         return sorted(kept, key=lambda record: record.order_seq)
 
+    def said(self) -> dict[int, str]:
+        """Return what was said in each message, by its newest fact."""
+        kept = (m for m in self._messages.values() if not m.mark.retracted)
+        return {message.seq: said(message.record) for message in kept}
+
     def is_finished(self, message_id: str) -> bool:
         """Whether blocks of this message are of no use any more."""
         message = self._messages.get(message_id)
@@ -88,13 +97,16 @@ class Replica:
         match fact.name:
             case names.MESSAGE_RECORDED:
                 record = msgspec.json.decode(fact.payload, type=MessageRecord)
-                self._record(record, at, undo)
+                self._record(record, entry.seq, at, undo)
             case names.MESSAGE_RETRACTED:
                 gone = msgspec.json.decode(fact.payload, type=names.Retracted)
                 self._retract(gone.message_id, undo)
             case names.SESSION_CONFIGURED:
                 settings = msgspec.json.decode(fact.payload, type=SessionSettings)
                 self._evolve(undo, settings=settings, updated_at=at)
+            case names.SESSION_ARCHIVED:
+                archived = msgspec.json.decode(fact.payload, type=names.Archived)
+                self._evolve(undo, archived_at=at if archived.archived else None)
             case names.PLAN_UPDATED:
                 plan = msgspec.json.decode(fact.payload, type=Plan)
                 self._evolve(undo, plan=plan, updated_at=at)
@@ -105,14 +117,16 @@ class Replica:
             case _:
                 pass
 
-    def _record(self, record: MessageRecord, at: float, undo: Undo) -> None:
+    def _record(self, record: MessageRecord, seq: int, at: float, undo: Undo) -> None:
         known = self._messages.get(record.id)
         record = merged(known and known.record, record)
         old, new = known and known.mark, mark_of(record)
         if not supersedes(new, old):
+            if known is not None:
+                undo.put(self._messages, record.id, attrs.evolve(known, seq=seq))
             return
         self._check_order(record)
-        undo.put(self._messages, record.id, Message(record, new))
+        undo.put(self._messages, record.id, Message(record, new, seq))
         totals = after_revision(self._totals(), old, new)
         self._evolve(undo, totals=totals, updated_at=at)
 

@@ -7,14 +7,15 @@ the instance to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, final
 
 import attrs
 
 from greenroom.protocol import (
     Fact,
     JournalRecord,
+    MessageId,
     MessageRecord,
     Plan,
     RunId,
@@ -45,6 +46,7 @@ from .._journal_rules import (
 from .._limits import (
     MAX_ENTRIES,
     MAX_HITS,
+    MAX_MESSAGE_HITS,
     MAX_ROWS,
     clamp,
     within_page,
@@ -59,6 +61,7 @@ from .._store import (
     InboxCommand,
     Member,
     MemberLost,
+    MessageHit,
     OpenRun,
     Owner,
     Page,
@@ -69,7 +72,7 @@ from .._store import (
     SessionRow,
     Settled,
 )
-from .._words import index_words, query_words, searchable_text
+from .._words import folded, holds, query_words, said, snippet_of
 from ._groups import Writes
 from ._replica import Replica
 from ._tables import Command, Hot, Joined, Tables
@@ -138,29 +141,57 @@ class MemoryStore:
         self, query: str, *, scope_prefix: str = "", limit: int = 20
     ) -> list[tuple[SessionId, int]]:
         """See `Reader.search`."""
-        words = set(query_words(query))
+        words = query_words(query)
         if not words:
             return []
         hits = [
             entry
             for scope, session in self._tables.sessions.items()
             if scope.startswith(scope_prefix)
-            for entry in session.entries.values()
-            if words <= set(index_words(searchable_text(entry.fact)).split(" "))
+            for entry, text in session.searchable()
+            if holds(text, words)
         ]
         hits.sort(key=lambda entry: (-entry.created_at, entry.session_id, -entry.seq))
         return [(hit.session_id, hit.seq) for hit in hits[: clamp(limit, MAX_HITS)]]
 
+    def search_messages(
+        self, query: str, scope: SessionId | None = None, limit: int = 12
+    ) -> list[MessageHit]:
+        """See `Reader.search_messages`; the newest first."""
+        words = query_words(query)
+        hits = [
+            _hit(row, record, words)
+            for row in self._listed(scope)
+            for record in self._tables.replica(row.id).messages()
+            if words and holds(said(record), words)
+        ]
+        hits.sort(key=lambda hit: hit.updated_at, reverse=True)
+        return hits[: clamp(limit, MAX_MESSAGE_HITS)]
+
     def sessions(
-        self, limit: int = 100, before: tuple[float, SessionId] | None = None
+        self,
+        limit: int = 100,
+        before: tuple[float, SessionId] | None = None,
+        *,
+        agent: str | None = None,
+        archived: bool | None = None,
+        title: str = "",
     ) -> list[SessionRow]:
         """See `Reader.sessions`."""
         found = [
-            row for row in map(self.session, self._tables.sessions) if row is not None
+            row
+            for row in self._listed()
+            if (before is None or (row.updated_at, row.id) < before)
+            and agent in (None, row.settings.agent_id)
+            and archived in (None, row.archived_at is not None)
+            and folded(title) in folded(row.settings.title)
         ]
         found.sort(key=lambda row: (row.updated_at, row.id), reverse=True)
-        older = [r for r in found if before is None or (r.updated_at, r.id) < before]
-        return older[: clamp(limit, MAX_ROWS)]
+        return found[: clamp(limit, MAX_ROWS)]
+
+    def _listed(self, scope: SessionId | None = None) -> Iterator[SessionRow]:
+        scopes = self._tables.sessions if scope is None else (scope,)
+        return (row for row in map(self.session, scopes) if row is not None)
 
     def session(self, scope: SessionId) -> SessionRow | None:
         """See `Reader.session`."""
@@ -177,15 +208,27 @@ class MemoryStore:
             input_tokens=info.totals.input_tokens,
             output_tokens=info.totals.output_tokens,
             has_open_interaction=info.totals.open > 0,
+            archived_at=info.archived_at,
         )
 
     def messages(
-        self, scope: SessionId, before: int | None = None, limit: int = 100
+        self,
+        scope: SessionId,
+        before: int | None = None,
+        limit: int = 100,
+        role: Literal["user", "assistant"] | None = None,
     ) -> list[MessageRecord]:
         """See `Reader.messages`."""
-        found = self._tables.replica(scope).messages()
-        older = [m for m in found if before is None or m.order_seq < before]
-        return older[-clamp(limit, MAX_ROWS) :]
+        found = [
+            m
+            for m in self._tables.replica(scope).messages()
+            if (before is None or m.order_seq < before) and role in (None, m.role)
+        ]
+        return found[-clamp(limit, MAX_ROWS) :]
+
+    def broken_messages(self, scope: SessionId) -> list[MessageId]:
+        """See `Reader.broken_messages`; there are no rows to miss."""
+        return []
 
     def message(self, scope: SessionId, message_id: str) -> MessageRecord | None:
         """See `Reader.message`."""
@@ -472,3 +515,15 @@ class MemoryStore:
     def run_group(self, pieces: Sequence[Piece]) -> list[Settled]:
         """See `Store.run_group`."""
         return self._writes.run_group(self, pieces)
+
+
+def _hit(row: SessionRow, record: MessageRecord, words: list[str]) -> MessageHit:
+    return MessageHit(
+        session_id=row.id,
+        message_id=record.id,
+        order_seq=record.order_seq,
+        role=record.role,
+        title=row.settings.title,
+        snippet=snippet_of(said(record), words),
+        updated_at=record.updated_at,
+    )

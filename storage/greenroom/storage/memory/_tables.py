@@ -6,7 +6,7 @@ ends; that is `MemoryStore`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import final
 
 import attrs
@@ -27,6 +27,7 @@ from .._store import (
     MemberLost,
     Owner,
 )
+from .._words import searchable_text
 from ..names import MESSAGE_RECORDED, is_strict
 from ._replica import Replica
 from ._undo import Undo
@@ -69,6 +70,12 @@ class Session:
     results: dict[str, Appended] = attrs.field(factory=dict[str, Appended])
     cached: dict[str, str] = attrs.field(factory=dict[str, str])
     replica: Replica = attrs.field(factory=Replica)
+
+    def searchable(self) -> Iterator[tuple[TapeEntry, str]]:
+        """Yield what can be found, and by which text."""
+        of_messages = self.replica.said()
+        for seq, entry in self.entries.items():
+            yield entry, of_messages.get(seq) or searchable_text(entry.fact)
 
     def find(self, key: str) -> str | None:
         """Return the payload under a provenance key."""

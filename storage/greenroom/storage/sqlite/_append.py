@@ -41,6 +41,7 @@ from ..names import is_strict
 from ._connection import one, rows, run, storage_error
 from ._projections import close_run, forget, open_run, project
 from ._reads import entry_of
+from ._search import forget_words
 
 _FIND = (
     "SELECT f.seq, f.token, f.kind, f.name, f.source_type, f.source_id,"
@@ -213,7 +214,7 @@ def clear(db: apsw.Connection, session: int) -> None:
     """Remove everything of *session* but its hot row, whose head becomes 0."""
     run(db, "INSERT INTO lifecycle VALUES (?)", session)
     forget(db, session)
-    _forget_words(db, session)
+    forget_words(db, session)
     for table in ("fact", "append_result", "command", "cached_blocks"):
         run(db, f"DELETE FROM {table} WHERE session = ?", session)
     run(db, "UPDATE session SET head = 0, indexed = 0 WHERE id = ?", session)
@@ -223,7 +224,7 @@ def clear(db: apsw.Connection, session: int) -> None:
 def rebuild(db: apsw.Connection, scope: SessionId, session: int) -> None:
     """Derive the projections of *session* from its facts again."""
     forget(db, session)
-    _forget_words(db, session)
+    forget_words(db, session)
     run(db, "UPDATE session SET indexed = 0 WHERE id = ?", session)
     after = 0
     sql = _FIND.replace("f.digest = ?", "f.seq > ? ORDER BY f.seq LIMIT 256")
@@ -306,14 +307,6 @@ def _index_run(
 
 def _move_head(db: apsw.Connection, session: int, head: int) -> None:
     run(db, "UPDATE session SET head = ? WHERE id = ?", head, session)
-
-
-def _forget_words(db: apsw.Connection, session: int) -> None:
-    run(
-        db,
-        "DELETE FROM word_index WHERE rowid IN (SELECT id FROM fact WHERE session = ?)",
-        session,
-    )
 
 
 # A run's own keys are asked for by every commit of it.

@@ -13,6 +13,7 @@ import apsw
 
 from greenroom.protocol import CorruptStoreError, NewerSchemaError
 
+from .._words import folded
 from ._connection import one, run
 
 APPLICATION_ID: Final = 0x67726E72
@@ -173,7 +174,43 @@ CREATE VIRTUAL TABLE word_index USING fts5(
 );
 """
 
-MIGRATIONS: Final[tuple[tuple[str, str], ...]] = (("m001_initial", _M001_INITIAL),)
+# What a list is searched by, whether block rows are all there, and the words of what
+# can be found, kept beside their index so that a search goes on without it.
+_M002_LISTING_AND_SEARCH: Final = """
+ALTER TABLE session_info ADD COLUMN archived_at REAL;
+ALTER TABLE session_info ADD COLUMN agent TEXT NOT NULL DEFAULT '';
+ALTER TABLE session_info ADD COLUMN title TEXT NOT NULL DEFAULT '';  -- folded
+UPDATE session_info SET agent = coalesce(settings ->> 'agentId', ''),
+    title = greenroom_folded(coalesce(settings ->> 'title', ''))
+WHERE json_valid(settings);
+
+ALTER TABLE message ADD COLUMN blocks INTEGER NOT NULL DEFAULT 0;
+UPDATE message SET blocks = (SELECT count(*) FROM block WHERE message = message.id);
+
+DROP TABLE word_index;
+CREATE TABLE document (
+    fact INTEGER PRIMARY KEY,
+    message INTEGER,  -- the message it is the newest revision of
+    words TEXT NOT NULL
+) STRICT;
+CREATE INDEX document_message ON document(message) WHERE message IS NOT NULL;
+CREATE VIRTUAL TABLE word_index USING fts5(
+    words, tokenize = 'ascii', content = 'document', content_rowid = 'fact'
+);
+CREATE TRIGGER document_is_indexed AFTER INSERT ON document BEGIN
+    INSERT INTO word_index (rowid, words) VALUES (NEW.fact, NEW.words);
+END;
+CREATE TRIGGER document_is_not_indexed AFTER DELETE ON document BEGIN
+    INSERT INTO word_index (word_index, rowid, words)
+    VALUES ('delete', OLD.fact, OLD.words);
+END;
+UPDATE session SET indexed = 0;
+"""
+
+MIGRATIONS: Final[tuple[tuple[str, str], ...]] = (
+    ("m001_initial", _M001_INITIAL),
+    ("m002_listing_and_search", _M002_LISTING_AND_SEARCH),
+)
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 
 
@@ -202,6 +239,7 @@ def schema_version(db: apsw.Connection) -> int:
 
 def migrate(db: apsw.Connection) -> None:
     """Bring the file to the newest schema, each step a transaction."""
+    db.create_scalar_function("greenroom_folded", folded, 1, deterministic=True)
     for version in range(schema_version(db), SCHEMA_VERSION):
         with db:
             _apply(db, version)

@@ -15,6 +15,7 @@ from greenroom.protocol import (
     Block,
     MessageMetadata,
     MessageRecord,
+    SessionSettings,
     TapeEntry,
 )
 
@@ -29,9 +30,12 @@ from .._projection import (
     supersedes,
     waits,
 )
+from .._words import folded
 from ._connection import one, run
 
 _RECORD = msgspec.json.Decoder(MessageRecord)
+_SETTINGS = msgspec.json.Decoder(SessionSettings)
+_ARCHIVED = msgspec.json.Decoder(names.Archived)
 _RETRACTED = msgspec.json.Decoder(names.Retracted)
 _ENCODER = msgspec.json.Encoder()
 
@@ -58,9 +62,14 @@ def project(db: apsw.Connection, session: int, entry: TapeEntry) -> None:
         case names.MESSAGE_RETRACTED:
             _retract_message(db, session, _RETRACTED.decode(fact.payload).message_id)
         case names.SESSION_CONFIGURED:
-            _set_info(db, session, "settings", fact.payload, at)
+            _configure(db, session, fact.payload, at)
+        case names.SESSION_ARCHIVED:
+            archived = _ARCHIVED.decode(fact.payload).archived
+            sql = "UPDATE session_info SET archived_at = ? WHERE session = ?"
+            run(db, sql, at if archived else None, session)
         case names.PLAN_UPDATED:
-            _set_info(db, session, "plan", fact.payload, at)
+            sql = "UPDATE session_info SET plan = ?, updated_at = ? WHERE session = ?"
+            run(db, sql, fact.payload, at, session)
         case names.RUN_ACKNOWLEDGED:
             close_run(db, session, fact.source_id)
         case _:
@@ -97,11 +106,18 @@ def _project_journal(db: apsw.Connection, session: int, entry: TapeEntry) -> Non
         open_run(db, session, fact.source_id, entry.seq)
 
 
-def _set_info(
-    db: apsw.Connection, session: int, column: str, value: str, at: float
-) -> None:
-    sql = f"UPDATE session_info SET {column} = ?, updated_at = ? WHERE session = ?"
-    run(db, sql, value, at, session)
+def _configure(db: apsw.Connection, session: int, payload: str, at: float) -> None:
+    settings = _SETTINGS.decode(payload)
+    run(
+        db,
+        "UPDATE session_info SET settings = ?, agent = ?, title = ?, updated_at = ?"
+        " WHERE session = ?",
+        payload,
+        settings.agent_id,
+        folded(settings.title),
+        at,
+        session,
+    )
 
 
 #### Messages
@@ -121,18 +137,18 @@ def _record_message(
         return
     message = _write_header(db, session, record, new)
     _write_blocks(db, message, record.blocks)
-    new = _with_open(db, message, new)
+    new = _counted(db, message, new)
     _count(db, session, old, new, at)
 
 
-def _with_open(db: apsw.Connection, message: int, mark: Mark) -> Mark:
-    # The revision holds only some of the blocks; whether one waits is of all of them.
-    if mark.finished:
-        return mark
+def _counted(db: apsw.Connection, message: int, mark: Mark) -> Mark:
+    # The revision holds only some of the blocks; whether one waits, and how many there
+    # are, is of all of them.
     row = one(
         db,
-        "UPDATE message SET open = EXISTS"
-        " (SELECT 1 FROM block WHERE message = ?1 AND waits) WHERE id = ?1"
+        "UPDATE message SET open = status = 'pending' AND EXISTS"
+        " (SELECT 1 FROM block WHERE message = ?1 AND waits),"
+        " blocks = (SELECT count(*) FROM block WHERE message = ?1) WHERE id = ?1"
         " RETURNING open",
         message,
     )

@@ -14,12 +14,8 @@ import apsw
 import msgspec
 
 from greenroom.protocol import (
-    Block,
     Fact,
     FactKind,
-    MessageId,
-    MessageMetadata,
-    MessageRecord,
     Plan,
     RunId,
     SessionId,
@@ -29,16 +25,14 @@ from greenroom.protocol import (
 )
 
 from .._errors import corrupt
-from .._limits import MAX_ENTRIES, MAX_HITS, MAX_ROWS, clamp, within_page
+from .._limits import MAX_ENTRIES, MAX_ROWS, clamp, within_page
 from .._store import OpenRun, Owner, Page, SessionRow
-from .._words import query_words
+from .._words import folded
 from ._connection import Row, Value, each, mapped_errors, one, reading, rows
 from ._folder import Proofs
 
 T = TypeVar("T")
 
-_BLOCKS = msgspec.json.Decoder(tuple[Block, ...])
-_METADATA = msgspec.json.Decoder(MessageMetadata)
 _SETTINGS = msgspec.json.Decoder(SessionSettings)
 _PLAN = msgspec.json.Decoder(Plan)
 
@@ -46,13 +40,9 @@ _FACT = (
     "f.seq, f.token, f.kind, f.name, f.source_type, f.source_id, f.source_seq,"
     " f.payload, f.meta, f.provenance_key, f.at"
 )
-_MESSAGE = (
-    "m.name, m.order_seq, m.role, m.status, m.metadata, m.created_at, m.updated_at,"
-    " m.id"
-)
 _SESSION = (
     "i.name, i.settings, i.created_at, i.updated_at, s.head, i.messages,"
-    " i.input_tokens, i.output_tokens, i.open"
+    " i.input_tokens, i.output_tokens, i.open, i.archived_at"
 )
 _STREAMS = {"tape": 0, "journal": 1}
 
@@ -119,40 +109,37 @@ def heads(self: Connected, scopes: Sequence[SessionId]) -> list[tuple[SessionId,
     return [(scope, row[0]) for scope, row in found if row is not None]
 
 
-def search(
-    self: Connected, query: str, *, scope_prefix: str = "", limit: int = 20
-) -> list[tuple[SessionId, int]]:
-    """See `Reader.search`."""
-    words = query_words(query)
-    if not words:
-        return []
-    sql = (
-        "SELECT s.name, f.seq FROM word_index JOIN fact f ON f.id = word_index.rowid"
-        " JOIN session s ON s.id = f.session WHERE word_index MATCH ?"
-        " AND substr(s.name, 1, ?) = ?"
-        " ORDER BY f.at DESC, s.name, f.seq DESC LIMIT ?"
-    )
-    match = " AND ".join(f'"{word}"' for word in words)
-    values = (match, len(scope_prefix), scope_prefix, clamp(limit, MAX_HITS))
-    with mapped_errors():
-        return [(SessionId(n), seq) for n, seq in rows(self.connection, sql, *values)]
-
-
-#### Sessions and their transcripts
+#### Sessions
 
 
 def sessions(
-    self: Connected, limit: int = 100, before: tuple[float, SessionId] | None = None
+    self: Connected,
+    limit: int = 100,
+    before: tuple[float, SessionId] | None = None,
+    *,
+    agent: str | None = None,
+    archived: bool | None = None,
+    title: str = "",
 ) -> list[SessionRow]:
     """See `Reader.sessions`."""
-    older = "" if before is None else " AND (i.updated_at, i.name) < (?, ?)"
+    filters: list[tuple[str, tuple[Value, ...]]] = []
+    if before is not None:
+        filters.append(("(i.updated_at, i.name) < (?, ?)", before))
+    if agent is not None:
+        filters.append(("i.agent = ?", (agent,)))
+    if archived is not None:
+        filters.append((f"i.archived_at IS {'NOT ' * archived}NULL", ()))
+    if title:
+        filters.append(("instr(i.title, ?) > 0", (folded(title),)))
+    where = "".join(f" AND {condition}" for condition, _ in filters)
+    values = [value for _, given in filters for value in given]
     sql = (
         f"SELECT {_SESSION} FROM session_info i JOIN session s ON s.id = i.session"
-        f" WHERE i.settings IS NOT NULL{older}"
+        f" WHERE i.settings IS NOT NULL{where}"
         " ORDER BY i.updated_at DESC, i.name DESC LIMIT ?"
     )
     with mapped_errors():
-        found = rows(self.connection, sql, *(before or ()), clamp(limit, MAX_ROWS))
+        found = rows(self.connection, sql, *values, clamp(limit, MAX_ROWS))
     return [_session_row(row) for row in found]
 
 
@@ -167,37 +154,6 @@ def session(self: Connected, scope: SessionId) -> SessionRow | None:
     return None if row is None else _session_row(row)
 
 
-def messages(
-    self: Connected, scope: SessionId, before: int | None = None, limit: int = 100
-) -> list[MessageRecord]:
-    """See `Reader.messages`."""
-    where = "retracted = 0 AND order_seq < ? ORDER BY order_seq DESC LIMIT ?"
-    last = before if before is not None else (1 << 63) - 1
-    return _messages(self, scope, where, last, clamp(limit, MAX_ROWS))
-
-
-def message(self: Connected, scope: SessionId, message_id: str) -> MessageRecord | None:
-    """See `Reader.message`."""
-    found = _messages(self, scope, "name = ? AND retracted = 0", message_id)
-    return found[0] if found else None
-
-
-def pending_messages(self: Connected, scope: SessionId) -> list[MessageRecord]:
-    """See `Reader.pending_messages`."""
-    return _messages(self, scope, "status = 'pending' AND retracted = 0")
-
-
-def message_count(self: Connected, scope: SessionId) -> int:
-    """See `Reader.message_count`."""
-    sql = (
-        "SELECT i.messages FROM session s JOIN session_info i ON i.session = s.id"
-        " WHERE s.name = ?"
-    )
-    with mapped_errors():
-        row = one(self.connection, sql, scope)
-    return 0 if row is None else row[0]
-
-
 def plan(self: Connected, scope: SessionId) -> Plan | None:
     """See `Reader.plan`."""
     sql = (
@@ -206,18 +162,7 @@ def plan(self: Connected, scope: SessionId) -> Plan | None:
     )
     with mapped_errors():
         row = one(self.connection, sql, scope)
-    return None if row is None else _decode(_PLAN, row[0], f"plan of {scope!r}")
-
-
-def cached_blocks(self: Connected, scope: SessionId, message_id: str) -> str | None:
-    """See `Reader.cached_blocks`."""
-    sql = (
-        "SELECT c.blocks FROM session s JOIN cached_blocks c ON c.session = s.id"
-        " WHERE s.name = ? AND c.message = ?"
-    )
-    with mapped_errors():
-        row = one(self.connection, sql, scope, message_id)
-    return None if row is None else row[0]
+    return None if row is None else decoded(_PLAN, row[0], f"plan of {scope!r}")
 
 
 #### Owners and runs
@@ -345,50 +290,10 @@ def entry_of(scope: SessionId, row: Row) -> TapeEntry:
     )
 
 
-def _messages(
-    self: Connected, scope: SessionId, where: str, *values: Value
-) -> list[MessageRecord]:
-    session = "session = (SELECT id FROM session WHERE name = ?)"
-    chosen = f"SELECT * FROM message WHERE {session} AND {where}"
-    with reading(self.connection):
-        headers = rows(
-            self.connection,
-            f"SELECT {_MESSAGE} FROM ({chosen}) m ORDER BY m.order_seq",
-            scope,
-            *values,
-        )
-        blocks: dict[int, list[str]] = {}
-        for message, body in rows(
-            self.connection,
-            f"SELECT b.message, b.body FROM ({chosen}) m JOIN block b"
-            " ON b.message = m.id ORDER BY b.message, b.position",
-            scope,
-            *values,
-        ):
-            blocks.setdefault(message, []).append(body)
-    return [_message(row, blocks.get(row[7], [])) for row in headers]
-
-
-def _message(row: Row, bodies: list[str]) -> MessageRecord:
-    name, order_seq, role, status, metadata, created_at, updated_at, _ = row
-    blocks = f"[{','.join(bodies)}]"
-    what = f"message {name!r}"
-    return MessageRecord(
-        id=MessageId(name),
-        order_seq=order_seq,
-        role=role,
-        status=status,
-        blocks=_decode(_BLOCKS, blocks, what),
-        metadata=_decode(_METADATA, metadata, what),
-        created_at=created_at,
-        updated_at=updated_at,
-    )
-
-
 def _session_row(row: Row) -> SessionRow:
     return SessionRow(
         id=SessionId(row[0]),
-        settings=_decode(_SETTINGS, row[1], f"settings of {row[0]!r}"),
+        settings=decoded(_SETTINGS, row[1], f"settings of {row[0]!r}"),
         created_at=row[2],
         updated_at=row[3],
         head=row[4],
@@ -396,10 +301,12 @@ def _session_row(row: Row) -> SessionRow:
         input_tokens=row[6],
         output_tokens=row[7],
         has_open_interaction=row[8] > 0,
+        archived_at=row[9],
     )
 
 
-def _decode(decoder: msgspec.json.Decoder[T], text: str, what: str) -> T:
+def decoded(decoder: msgspec.json.Decoder[T], text: str, what: str) -> T:
+    """Return the value in *text*, which was stored."""
     try:
         return decoder.decode(text)
     except (msgspec.DecodeError, RecursionError) as exc:

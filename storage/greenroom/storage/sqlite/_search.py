@@ -1,17 +1,44 @@
 """The search index: a projection in batches of its own, never in a commit's way.
 
-Its cursor is a sequence number in each session's row (`indexed`): what was appended
-after it is found once the next batch is done.
+A *document* is the words of what can be found, cut in Python and joined by spaces, and
+triggers keep the index of them. Of a message there is one, at its newest revision,
+with all that was said in it; of another fact, its own. The cursor is a sequence number
+in each session's row (`indexed`): what was appended after it is found once the next
+batch is done.
+
+Messages are searched by rank in the index; if that can't be read, with LIKE in the
+documents; if these can't be read either, in the messages themselves. The words are the
+same on all three ways, and so is what is found.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from typing import Final
+
 import apsw
+import msgspec
 
-from greenroom.protocol import Fact, FactKind, SourceType
+from greenroom.protocol import (
+    CorruptStoreError,
+    Fact,
+    FactKind,
+    MessageId,
+    SessionId,
+    SessionSettings,
+    SourceType,
+)
 
-from .._words import index_words, searchable_text
-from ._connection import Row, one, rows, run
+from .._limits import MAX_HITS, MAX_MESSAGE_HITS, clamp
+from .._store import MessageHit
+from .._words import holds, index_words, query_words, said, searchable_text, snippet_of
+from ..names import MESSAGE_RECORDED, MESSAGE_RETRACTED
+from ._connection import Row, each, mapped_errors, one, reading, rows, run
+from ._reads import Connected, decoded
+from ._transcript import message_row
+
+_SETTINGS = msgspec.json.Decoder(SessionSettings)
 
 _UNINDEXED = (
     "SELECT id, indexed FROM session INDEXED BY session_unindexed"
@@ -21,6 +48,9 @@ _ENTRIES = (
     "SELECT id, seq, kind, name, source_type, source_id, payload FROM fact"
     " WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
 )
+
+
+#### Indexing
 
 
 def index_batch(db: apsw.Connection, limit: int) -> int:
@@ -34,14 +64,26 @@ def index_batch(db: apsw.Connection, limit: int) -> int:
             run(db, "UPDATE session SET indexed = head WHERE id = ?", number)
             continue
         for row in found:
-            _index(db, row)
+            _index(db, number, row)
         run(db, "UPDATE session SET indexed = ? WHERE id = ?", found[-1][1], number)
         done += len(found)
     return done
 
 
-def _index(db: apsw.Connection, row: Row) -> None:
+def forget_words(db: apsw.Connection, session: int) -> None:
+    """Make nothing of *session* findable any more."""
+    run(
+        db,
+        "DELETE FROM document WHERE fact IN (SELECT id FROM fact WHERE session = ?)",
+        session,
+    )
+
+
+def _index(db: apsw.Connection, session: int, row: Row) -> None:
     number, _, kind, name, source_type, source_id, payload = row
+    if name in (MESSAGE_RECORDED, MESSAGE_RETRACTED):
+        _index_message(db, session, source_id, number)
+        return
     fact = Fact(
         kind=FactKind(kind),
         name=name,
@@ -49,6 +91,154 @@ def _index(db: apsw.Connection, row: Row) -> None:
         source_id=source_id,
         payload=payload,
     )
-    words = index_words(searchable_text(fact))
+    _add(db, number, None, index_words(searchable_text(fact)))
+
+
+def _index_message(db: apsw.Connection, session: int, name: str, fact: int) -> None:
+    # A revision holds only some of the blocks, so the message as it is now is what
+    # counts; older revisions are not found any more.
+    sql = "SELECT id, retracted FROM message WHERE session = ? AND name = ?"
+    row = one(db, sql, session, name)
+    if row is None:
+        return
+    message, retracted = row
+    run(db, "DELETE FROM document WHERE message = ?", message)
+    if not retracted:
+        _add(db, fact, message, index_words(_said(db, message)))
+
+
+def _said(db: apsw.Connection, message: int) -> str:
+    # What can't be read back is not found; it must not keep the rest from being so.
+    try:
+        return said(message_row(db, message))
+    except CorruptStoreError:
+        return ""
+
+
+def _add(db: apsw.Connection, fact: int, message: int | None, words: str) -> None:
     if words:
-        run(db, "INSERT INTO word_index(rowid, words) VALUES (?, ?)", number, words)
+        run(db, "INSERT INTO document VALUES (?, ?, ?)", fact, message, words)
+
+
+#### Searching the tape
+
+
+def search(
+    self: Connected, query: str, *, scope_prefix: str = "", limit: int = 20
+) -> list[tuple[SessionId, int]]:
+    """See `Reader.search`."""
+    words = query_words(query)
+    if not words:
+        return []
+    sql = (
+        "SELECT s.name, f.seq FROM word_index JOIN fact f ON f.id = word_index.rowid"
+        " JOIN session s ON s.id = f.session WHERE word_index MATCH ?"
+        " AND substr(s.name, 1, ?) = ?"
+        " ORDER BY f.at DESC, s.name, f.seq DESC LIMIT ?"
+    )
+    values = (_match(words), len(scope_prefix), scope_prefix, clamp(limit, MAX_HITS))
+    with mapped_errors():
+        return [(SessionId(n), seq) for n, seq in rows(self.connection, sql, *values)]
+
+
+#### Searching messages
+
+_FOUND: Final = (
+    " JOIN session s ON s.id = m.session JOIN session_info i ON i.session = s.id"
+    " WHERE m.retracted = 0 AND i.settings IS NOT NULL AND (?1 IS NULL OR s.name = ?1)"
+)
+_BY_RANK: Final = (
+    "SELECT m.id FROM word_index w JOIN document d ON d.fact = w.rowid"
+    f" JOIN message m ON m.id = d.message{_FOUND} AND word_index MATCH ?3"
+    " ORDER BY w.rank, m.updated_at DESC, m.id DESC LIMIT ?2"
+)
+_NEWEST: Final = " ORDER BY m.updated_at DESC, m.id DESC"
+
+
+def search_messages(
+    self: Connected, query: str, scope: SessionId | None = None, limit: int = 12
+) -> list[MessageHit]:
+    """See `Reader.search_messages`."""
+    words = query_words(query)
+    if not words:
+        return []
+    most = clamp(limit, MAX_MESSAGE_HITS)
+    with reading(self.connection):
+        found = _first_way(
+            lambda: _by_rank(self.connection, words, scope, most),
+            lambda: _by_like(self.connection, words, scope, most),
+            lambda: _by_scan(self.connection, words, scope, most),
+        )
+        return [_hit(self.connection, number, words) for number in found]
+
+
+def _first_way(*ways: Callable[[], list[int]]) -> list[int]:
+    for way in ways[:-1]:
+        try:
+            return way()
+        except (apsw.BusyError, apsw.InterruptError, apsw.NoMemError):
+            raise
+        except apsw.Error:
+            continue
+    return ways[-1]()
+
+
+def _by_rank(
+    db: apsw.Connection, words: list[str], scope: SessionId | None, most: int
+) -> list[int]:
+    return [n for (n,) in rows(db, _BY_RANK, scope, most, _match(words))]
+
+
+def _by_like(
+    db: apsw.Connection, words: list[str], scope: SessionId | None, most: int
+) -> list[int]:
+    # Words hold letters, marks and digits only, so there is nothing to escape.
+    like = "".join(
+        f" AND ' ' || d.words || ' ' LIKE ?{n}" for n, _ in enumerate(words, start=3)
+    )
+    sql = (
+        f"SELECT m.id FROM document d JOIN message m ON m.id = d.message{_FOUND}{like}"
+        f"{_NEWEST} LIMIT ?2"
+    )
+    return [n for (n,) in rows(db, sql, scope, most, *(f"% {w} %" for w in words))]
+
+
+def _by_scan(
+    db: apsw.Connection, words: list[str], scope: SessionId | None, most: int
+) -> list[int]:
+    sql = f"SELECT m.id FROM message m{_FOUND} AND m.status <> 'pending'{_NEWEST}"
+    with closing(_matching(db, each(db, sql, scope), words)) as matching:
+        return [number for number, _ in zip(matching, range(most), strict=False)]
+
+
+def _matching(
+    db: apsw.Connection, found: Iterator[Row], words: list[str]
+) -> Generator[int]:
+    for (number,) in found:
+        if holds(_said(db, number), words):
+            yield number
+
+
+def _hit(db: apsw.Connection, number: int, words: list[str]) -> MessageHit:
+    row = one(
+        db,
+        "SELECT s.name, m.name, m.order_seq, m.role, i.settings, m.updated_at"
+        " FROM message m JOIN session s ON s.id = m.session"
+        " JOIN session_info i ON i.session = s.id WHERE m.id = ?",
+        number,
+    )
+    assert row is not None
+    session, message, order_seq, role, settings, updated_at = row
+    return MessageHit(
+        session_id=SessionId(session),
+        message_id=MessageId(message),
+        order_seq=order_seq,
+        role=role,
+        title=decoded(_SETTINGS, settings, f"settings of {session!r}").title,
+        snippet=snippet_of(_said(db, number), words),
+        updated_at=updated_at,
+    )
+
+
+def _match(words: list[str]) -> str:
+    return " AND ".join(f'"{word}"' for word in words)

@@ -51,11 +51,10 @@ from .._store import (
     Seen,
     Settled,
 )
-from . import _append, _members, _reads
+from . import _append, _members, _reads, _search, _transcript
 from ._connection import impatient, mapped_errors, one, reading, rows, run
 from ._folder import FolderLock, Proofs
 from ._groups import Writes, persistence_failed
-from ._search import index_batch
 
 
 @final
@@ -70,20 +69,22 @@ class SqliteReader:
     scopes = _reads.scopes
     heads = _reads.heads
     locate = _reads.locate
-    search = _reads.search
+    search = _search.search
+    search_messages = _search.search_messages
     sessions = _reads.sessions
     session = _reads.session
-    messages = _reads.messages
-    message = _reads.message
-    pending_messages = _reads.pending_messages
-    message_count = _reads.message_count
+    messages = _transcript.messages
+    message = _transcript.message
+    pending_messages = _transcript.pending_messages
+    message_count = _transcript.message_count
+    broken_messages = _transcript.broken_messages
     plan = _reads.plan
     run_session = _reads.run_session
     owed_by_dead = _reads.owed_by_dead
     open_runs = _reads.open_runs
     run_entries = _reads.run_entries
     is_elsewhere = _reads.is_elsewhere
-    cached_blocks = _reads.cached_blocks
+    cached_blocks = _transcript.cached_blocks
 
     def __repr__(self) -> str:
         return f"<SqliteReader {self.connection.filename!r}>"
@@ -108,20 +109,22 @@ class SqliteStore:
     scopes = _reads.scopes
     heads = _reads.heads
     locate = _reads.locate
-    search = _reads.search
+    search = _search.search
+    search_messages = _search.search_messages
     sessions = _reads.sessions
     session = _reads.session
-    messages = _reads.messages
-    message = _reads.message
-    pending_messages = _reads.pending_messages
-    message_count = _reads.message_count
+    messages = _transcript.messages
+    message = _transcript.message
+    pending_messages = _transcript.pending_messages
+    message_count = _transcript.message_count
+    broken_messages = _transcript.broken_messages
     plan = _reads.plan
     run_session = _reads.run_session
     owed_by_dead = _reads.owed_by_dead
     open_runs = _reads.open_runs
     run_entries = _reads.run_entries
     is_elsewhere = _reads.is_elsewhere
-    cached_blocks = _reads.cached_blocks
+    cached_blocks = _transcript.cached_blocks
 
     def __repr__(self) -> str:
         return f"<SqliteStore {str(self.folder)!r}>"
@@ -347,7 +350,7 @@ class SqliteStore:
     def index_pending(self, limit: int = 500) -> int:
         """See `Store.index_pending`."""
         with self._writes.write():
-            return index_batch(self.connection, limit)
+            return _search.index_batch(self.connection, limit)
 
     def checkpoint(self) -> None:
         """See `Store.checkpoint`."""
