@@ -129,11 +129,15 @@ class Writer:
         state = "closed" if self._is_closed else "open"
         return f"<Writer {self.statistics().queued} queued, {state}>"
 
-    async def submit(self, piece: Piece) -> Any:  # noqa: ANN401 - the piece's value
+    async def submit(
+        self, piece: Piece, told: Callable[[Any], object] | None = None
+    ) -> Any:  # noqa: ANN401 - the piece's value
         """Run *piece* in the next group and return its value once it is on disk.
 
         Waits for room first, which can be cancelled; from there on it can't, until
-        the piece is settled.
+        the piece is settled. *told* is called with the value before that, in the
+        loop: of several pieces in the order in which they were written, which the
+        tasks that wait for them don't have. It must not raise.
 
         Raises:
             WriterClosedError: the writer is closed or has died.
@@ -150,6 +154,7 @@ class Writer:
         task = trio.lowlevel.current_task()
 
         def resume(settled: Settled) -> None:
+            _tell(settled, told)
             trio.lowlevel.reschedule(task, _as_outcome(settled))
 
         self._jobs.put(_Job(piece, resume))
@@ -319,10 +324,13 @@ class InlineWriter:
 
     _store: WritableStore
 
-    async def submit(self, piece: Piece) -> Any:  # noqa: ANN401 - the piece's value
+    async def submit(
+        self, piece: Piece, told: Callable[[Any], object] | None = None
+    ) -> Any:  # noqa: ANN401 - the piece's value
         """See `Writer.submit`."""
         await trio.lowlevel.checkpoint()
         (settled,) = self._store.run_group([piece])
+        _tell(settled, told)
         return _as_outcome(settled).unwrap()
 
     def submit_soon(self, piece: Piece, settled: Callable[[Settled], object]) -> None:
@@ -353,6 +361,11 @@ _INDEX_PIECE: Final = Piece(lambda store: store.index_pending(_INDEX_BATCH))
 
 def _refuse_abort(_: object) -> trio.lowlevel.Abort:
     return trio.lowlevel.Abort.FAILED
+
+
+def _tell(settled: Settled, told: Callable[[Any], object] | None) -> None:
+    if told is not None and settled.error is None:
+        told(settled.value)
 
 
 def _as_outcome(settled: Settled) -> outcome.Outcome[Any]:

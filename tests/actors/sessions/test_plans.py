@@ -16,10 +16,10 @@ class FullDisk:
     inner: Any
     full: bool = True
 
-    async def submit(self, piece):
+    async def submit(self, piece, told=None):
         if self.full:
             raise DiskFullError("no room")
-        return await self.inner.submit(piece)
+        return await self.inner.submit(piece, told)
 
     def submit_soon(self, piece, settled):
         self.inner.submit_soon(piece, settled)

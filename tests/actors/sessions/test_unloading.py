@@ -203,11 +203,11 @@ class FailingWriter:
     inner: Any
     pieces: int = 0
 
-    async def submit(self, piece):
+    async def submit(self, piece, told=None):
         self.pieces += 1
         if self.pieces > 1:
             raise DiskFullError("the disk is full")
-        return await self.inner.submit(piece)
+        return await self.inner.submit(piece, told)
 
     def submit_soon(self, piece, settled):
         self.inner.submit_soon(piece, settled)

@@ -102,6 +102,36 @@ async def submit_into(
         results.append(await writer.submit(piece))
 
 
+async def test_what_a_group_wrote_is_told_in_the_order_of_its_pieces() -> None:
+    store, ran, told, resumed = GatedStore(is_open=False), [], [], []
+
+    async def write(number: int) -> None:
+        piece = Piece(lambda store: ran.append(number) or number)
+        resumed.append(await writer.submit(piece, told.append))
+
+    async with open_writer(store) as writer, trio.open_nursery() as nursery:
+        nursery.start_soon(writer.submit, value("holds the thread"))
+        await store.wait_entered()
+        for number in range(20):
+            nursery.start_soon(write, number)
+        await trio.testing.wait_all_tasks_blocked()
+        store.let(2)
+    assert store.groups[:2] == [1, 20]
+    assert told == ran
+    # Tasks go on in any order.
+    assert sorted(resumed) == sorted(ran) != resumed
+
+
+async def test_a_piece_that_failed_is_told_to_its_caller_alone() -> None:
+    told: list[object] = []
+    async with open_writer(GatedStore()) as writer:
+        for each in (writer, InlineWriter(MemoryStore.create())):
+            with pytest.raises(LookupError):
+                await each.submit(raising(LookupError("mine")), told.append)
+            await each.submit(value(7), told.append)
+    assert told == [7, 7]
+
+
 async def test_a_piece_returns_its_value_or_raises_its_error() -> None:
     async with open_writer(GatedStore()) as writer:
         assert await writer.submit(value(7)) == 7

@@ -13,8 +13,13 @@ T = TypeVar("T")
 class PieceWriter(Protocol):
     """Runs pieces; see `greenroom.actors.writer`."""
 
-    async def submit(self, piece: Piece) -> Any:  # noqa: ANN401 - the piece's value
-        """Return the piece's value once it is on disk."""
+    async def submit(
+        self, piece: Piece, told: Callable[[Any], object] | None = None
+    ) -> Any:  # noqa: ANN401 - the piece's value
+        """Return the piece's value once it is on disk.
+
+        *told* is called with it first, in the order in which pieces were written.
+        """
         ...
 
     def submit_soon(self, piece: Piece, settled: Callable[[Settled], object]) -> None:

@@ -65,7 +65,9 @@ class SessionRecord:
         """
         now = self.clock.now()
         piece = self.tape.append_piece(facts, settles, now=now)
-        self._tell(facts, await self.writer.submit(piece), now)
+        # Two tasks may wait for appends of one group: watchers are told in the order
+        # of the tape, not in that of the tasks.
+        await self.writer.submit(piece, lambda done: self._tell(facts, done, now))
 
     def append_soon(self, facts: Sequence[Fact]) -> None:
         """Write facts with the next group; a failure is logged (TRY-18)."""
