@@ -107,6 +107,7 @@ from ._errors import (
     StorageError as StorageError,
     StoreLockedError as StoreLockedError,
 )
+from ._estimate import Calibration as Calibration, estimate_tokens as estimate_tokens
 from ._events import (
     EVENTS_VERSION as EVENTS_VERSION,
     Event as Event,
