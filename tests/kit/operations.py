@@ -64,6 +64,7 @@ class FakeOperation:
     # Unlike that of any other test run on the machine, for the search for orphans.
     call_id: str = f"call_{os.getpid()}"
     request_seq: int = 1
+    granted: bool = False
     on_dispatch: Callable[[], None] = lambda: None
     order: list[str] = attrs.field(factory=list, init=False)
     shown: list[str] = attrs.field(factory=list, init=False)

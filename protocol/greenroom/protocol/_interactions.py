@@ -115,7 +115,9 @@ def reopened(blocks: Sequence[Block], call: ItemId) -> tuple[Block, ...]:
         and block.status == "granted"
     ]
     calls = [b for b in blocks if isinstance(b, ToolCallBlock) and b.id == call]
-    waits = [msgspec.structs.replace(b, status="pending") for b in granted[-1:]]
+    waits = [
+        msgspec.structs.replace(b, status="pending", end=None) for b in granted[-1:]
+    ]
     asked = [
         msgspec.structs.replace(b, status="success", response="")
         for b in calls

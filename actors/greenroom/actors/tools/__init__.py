@@ -13,10 +13,14 @@ from ._arguments import (
 )
 from ._function import tool as tool
 from ._port import (
+    DEFAULT_CLEANUP_SECONDS as DEFAULT_CLEANUP_SECONDS,
+    DEFAULT_TOOL_SECONDS as DEFAULT_TOOL_SECONDS,
+    Doubt as Doubt,
     Needs as Needs,
     Operation as Operation,
     PermissionRequired as PermissionRequired,
     Question as Question,
+    Reconciling as Reconciling,
     Tool as Tool,
     ToolContext as ToolContext,
     ToolRefused as ToolRefused,
@@ -29,4 +33,7 @@ from ._registry import (
     ToolRegistry as ToolRegistry,
     ToolSet as ToolSet,
 )
-from .builtin import builtin_tools as builtin_tools
+from .builtin import (
+    builtin_tools as builtin_tools,
+    kept_output as kept_output,
+)

@@ -21,10 +21,19 @@ import trio
 from greenroom.protocol import ToolKind, safe_text
 
 from ._excerpt import MAX_RESULT_CHARS, cut_middle, one_line
-from ._port import Needs, Operation, ToolContext, ToolResult
+from ._port import (
+    DEFAULT_CLEANUP_SECONDS,
+    DEFAULT_TOOL_SECONDS,
+    Doubt,
+    Needs,
+    Operation,
+    ToolContext,
+    ToolResult,
+)
 from ._typed import TypedTool, define
 
 Function = Callable[..., Any]
+Reconcile = Callable[[Doubt], Awaitable[Any]]
 Permission = str | Callable[..., str | None] | None
 
 _MAX_THREADS: Final = 16
@@ -45,6 +54,10 @@ def tool(
     parallel_safe: bool | None = None,
     permission: Permission = None,
     kind: ToolKind = "other",
+    reviewable: bool = False,
+    timeout: float = DEFAULT_TOOL_SECONDS,
+    cleanup: float = DEFAULT_CLEANUP_SECONDS,
+    reconcile: Reconcile | None = None,
 ) -> Callable[[Function], TypedTool[Any]]: ...
 
 
@@ -57,6 +70,10 @@ def tool(
     parallel_safe: bool | None = None,
     permission: Permission = None,
     kind: ToolKind = "other",
+    reviewable: bool = False,
+    timeout: float = DEFAULT_TOOL_SECONDS,
+    cleanup: float = DEFAULT_CLEANUP_SECONDS,
+    reconcile: Reconcile | None = None,
 ) -> TypedTool[Any] | Callable[[Function], TypedTool[Any]]:
     """Make a tool of a typed function.
 
@@ -70,27 +87,40 @@ def tool(
         permission: What the user is asked: a sentence, or a function of the same
             arguments that returns one, or ``None`` for nothing to ask.
         kind: What kind of thing it does, for those who watch.
+        reviewable: In ``auto_approve`` the reviewer looks at each call, though the
+            user is asked nothing (TOL-11).
+        timeout: Seconds a call may take; then it is cancelled and has failed.
+        cleanup: Seconds it may take to end after that; then it is left behind.
+        reconcile: Finds out what became of a call whose process died while it ran: an
+            async function of a `Doubt` that returns what the call would have, or
+            ``None`` if that can't be known. It looks and never acts.
 
     Raises:
         TypeError: The function's signature can't be made into a schema.
+        ValueError: A time is not a positive number.
     """
-    if fn is None:
-        return partial(
-            _make,
-            name=name,
-            read_only=read_only,
-            parallel_safe=parallel_safe,
-            permission=permission,
-            kind=kind,
+    if not (timeout > 0 and cleanup >= 0):
+        raise ValueError(
+            f"a tool needs a timeout above 0 and a cleanup of 0 or more seconds, got"
+            f" {timeout!r} and {cleanup!r}"
         )
-    return _make(
-        fn,
+    make = partial(
+        _make,
         name=name,
         read_only=read_only,
         parallel_safe=parallel_safe,
         permission=permission,
-        kind=kind,
+        asks=Needs(
+            permission=None,
+            title="",
+            kind=kind,
+            reviewable=reviewable,
+            timeout=timeout,
+            cleanup=cleanup,
+        ),
+        reconcile=reconcile,
     )
+    return make if fn is None else make(fn)
 
 
 def _make(
@@ -100,7 +130,8 @@ def _make(
     read_only: bool,
     parallel_safe: bool | None,
     permission: Permission,
-    kind: ToolKind,
+    asks: Needs,
+    reconcile: Reconcile | None,
 ) -> TypedTool[Any]:
     name = name or fn.__name__
     takes_operation, parameters = _parameters(fn)
@@ -112,10 +143,14 @@ def _make(
     async def check(value: msgspec.Struct, context: ToolContext) -> Needs:
         asked = permission(**_members(value)) if callable(permission) else permission
         sentence = None if asked is None else one_line(asked, 500)
-        return Needs(permission=sentence, title=name, kind=kind)
+        return attrs.evolve(asks, permission=sentence, title=name)
 
     async def perform(value: msgspec.Struct, operation: Operation) -> ToolResult:
         return _result(await call(operation, _members(value)))
+
+    async def find_out(doubt: Doubt) -> ToolResult | None:
+        known = None if reconcile is None else await reconcile(doubt)
+        return None if known is None else _result(known)
 
     return TypedTool(
         definition=define(name, inspect.getdoc(fn) or "", arguments),
@@ -124,6 +159,7 @@ def _make(
         perform=perform,
         read_only=read_only,
         parallel_safe=read_only if parallel_safe is None else parallel_safe,
+        find_out=None if reconcile is None else find_out,
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import attrs
 
@@ -32,6 +32,11 @@ from greenroom.protocol import (
     ToolTarget,
 )
 
+DEFAULT_TOOL_SECONDS: Final = 900.0
+"""More than any built-in tool's own clock, so that the nearer one speaks first."""
+
+DEFAULT_CLEANUP_SECONDS: Final = 2.0
+
 
 @attrs.frozen
 class ToolContext:
@@ -42,7 +47,7 @@ class ToolContext:
     workspace: Path
     """The session's folder, resolved once: no symlink is left in it."""
     permission_mode: str
-    """The run's snapshot (TOL-09); the decision itself is `permission_verdict`."""
+    """The run's snapshot, as tools see it: default or full_access (TOL-09)."""
     scratch: Path
     """A folder outside the workspace for output that is kept; made when needed."""
     environment: Mapping[str, str]
@@ -61,7 +66,12 @@ class Operation(Protocol):
 
     @property
     def idempotency_key(self) -> str:
-        """A key for the outside world, equal for equal operations."""
+        """A key for the outside world, equal for equal operations in any process."""
+        ...
+
+    @property
+    def granted(self) -> bool:
+        """Whether somebody has allowed this call; then nothing need be asked again."""
         ...
 
     @property
@@ -110,6 +120,12 @@ class Needs:
     """More for the user to judge by, a whole script for example."""
     always_ask: bool = False
     """Ask whatever the permission mode is (TOL-10)."""
+    reviewable: bool = False
+    """The reviewer of ``auto_approve`` looks at it though nothing is asked (TOL-11)."""
+    timeout: float = DEFAULT_TOOL_SECONDS
+    """Seconds the call may take once it runs; then it is cancelled and has failed."""
+    cleanup: float = DEFAULT_CLEANUP_SECONDS
+    """Seconds it may take to end after that; then it is left behind."""
 
 
 @attrs.frozen
@@ -174,6 +190,33 @@ class Tool(Protocol):
         Raises:
             ToolRefused: refused after all; nothing was dispatched.
             PermissionRequired: it needs a permission after all; before dispatch only.
+        """
+        ...
+
+
+@attrs.frozen
+class Doubt:
+    """An operation whose process died between its dispatch and its outcome."""
+
+    id: OperationId
+    arguments: dict[str, Any]
+    context: ToolContext
+
+    @property
+    def idempotency_key(self) -> str:
+        """The key that the operation was given when it ran."""
+        return self.id.idempotency_key
+
+
+@runtime_checkable
+class Reconciling(Protocol):
+    """A tool that can find out what became of an operation in doubt."""
+
+    async def reconcile(self, doubt: Doubt) -> ToolResult | None:
+        """Return what the operation came to; ``None`` if that can't be known.
+
+        It looks and never acts: nothing is executed again. Asked once, when the
+        session is loaded, with a bound on the time; raising means not known.
         """
         ...
 

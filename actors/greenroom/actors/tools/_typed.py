@@ -15,7 +15,7 @@ import attrs
 from greenroom.protocol import ToolDefinition
 
 from ._arguments import convert_arguments, object_schema
-from ._port import Needs, Operation, Question, ToolContext, ToolResult
+from ._port import Doubt, Needs, Operation, Question, ToolContext, ToolResult
 
 A = TypeVar("A")
 
@@ -31,6 +31,7 @@ class TypedTool(Generic[A]):
     perform: Callable[[A, Operation], Awaitable[ToolResult]]
     read_only: bool = False
     parallel_safe: bool = False
+    find_out: Callable[[Doubt], Awaitable[ToolResult | None]] | None = None
 
     async def precheck(
         self, arguments: dict[str, Any], context: ToolContext
@@ -42,6 +43,10 @@ class TypedTool(Generic[A]):
         """See `Tool.run`."""
         value = convert_arguments(arguments, self.arguments)
         return await self.perform(value, operation)
+
+    async def reconcile(self, doubt: Doubt) -> ToolResult | None:
+        """See `Reconciling.reconcile`; not known when the tool has no way to tell."""
+        return None if self.find_out is None else await self.find_out(doubt)
 
 
 def define(name: str, description: str, arguments: type[Any]) -> ToolDefinition:

@@ -7,3 +7,4 @@ ended, on every way out. Output is bounded, and whatever was left out is said.
 from __future__ import annotations
 
 from ._catalogue import builtin_tools as builtin_tools
+from ._keep import kept_output as kept_output

@@ -26,6 +26,14 @@ async def kept(
     if len(text) <= operation.context.inline_chars:
         return ToolResult(text)
     path = operation.context.scratch / f"{tool}-{operation.id.hash[:24]}.txt"
+    return await kept_output(text, path, ends=ends)
+
+
+async def kept_output(text: str, path: Path, *, ends: bool = False) -> ToolResult:
+    """Write *text* to the new file *path* and return a preview that names it.
+
+    If it can't be written, the result is an error that points nowhere.
+    """
     return await effect(_keep, text, path, ends, changes=True)
 
 

@@ -8,16 +8,14 @@ import signal
 from collections.abc import Mapping
 from typing import Annotated, Final
 
-import attrs
 import msgspec
 
 from greenroom.protocol import safe_text
 
-from .._excerpt import one_line
+from .._excerpt import MAX_RESULT_CHARS, cut_middle, one_line
 from .._port import Needs, Operation, ToolContext, ToolRefused, ToolResult
 from .._typed import TypedTool, define
 from ._confined import in_thread, problem
-from ._keep import kept
 from ._script import Ended, Script, run_script
 
 MAX_SECONDS: Final = 600
@@ -87,9 +85,9 @@ async def _perform(arguments: ShellArguments, operation: Operation) -> ToolResul
         ended = await run_script(script, operation.progress)
     except OSError as exc:
         return ToolResult(f"can't start a command: {problem(exc)}", is_error=True)
+    # Shown whole: it goes into a file only where the context is too small for it.
     text, failed = describe(ended, arguments.timeout)
-    result = await kept(text, operation, "shell", ends=True)
-    return attrs.evolve(result, is_error=failed or result.is_error)
+    return ToolResult(cut_middle(text, MAX_RESULT_CHARS), is_error=failed)
 
 
 def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
