@@ -123,6 +123,11 @@ class BatchEnded:
     steered: bool = False
     """Newer input of the user waits: the turn makes way for it (RUN-19)."""
 
+    @property
+    def ends(self) -> bool:
+        """Whether the run ends with this batch, whoever cancels it now (TOL-04)."""
+        return self.fatal is not None or self.paused or self.stuck
+
 
 @attrs.frozen
 class CallsRefused:

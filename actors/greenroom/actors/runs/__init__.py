@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from ._deferred import deferred_behaviour as deferred_behaviour
 from ._loop import (
     ActiveRun as ActiveRun,
     RunNotStartedError as RunNotStartedError,
-    deferred_behaviour as deferred_behaviour,
     loop_behaviour as loop_behaviour,
 )
 from ._ports import (
+    ContextBudget as ContextBudget,
     Record as Record,
+    Recovery as Recovery,
+    Refresh as Refresh,
+    Refreshed as Refreshed,
+    Reviewer as Reviewer,
     RunPlan as RunPlan,
     RunPorts as RunPorts,
     Watchers as Watchers,

@@ -1,10 +1,10 @@
 """The run actors: one execution each, with its own identity (RUN-01).
 
 A loop run asks the model and works until the turn ends or pauses; a deferred run
-executes one call that the user allowed (INT-04). Both have the same life: the start
-fact is durable before anything is done (RUN-08), whatever happens afterwards ends in
-one settlement, by the run itself (RUN-13). The decisions are `RunMachine`'s; this
-module performs them.
+executes one call that the user allowed (`_deferred`). Both have the same life: the
+start fact is durable before anything is done (RUN-08), whatever happens afterwards
+ends in one settlement, by the run itself (RUN-13). The decisions are `RunMachine`'s;
+this module performs them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ import trio
 from greenroom.actors.kernel import Context
 from greenroom.actors.tools import Tool
 from greenroom.protocol import (
+    NOTHING_FITS,
     AskModel,
     BatchEnded,
     Begun,
+    Block,
     CallsRefused,
+    ChatMessage,
     Counters,
     Draft,
     End,
     Fault,
+    Faulted,
     GreenroomError,
     ItemId,
     JournalError,
@@ -38,6 +42,7 @@ from greenroom.protocol import (
     RunKind,
     RunMachine,
     RunStarted,
+    StorageError,
     Terminal,
     ToolCallBlock,
     ViewBuilder,
@@ -45,11 +50,17 @@ from greenroom.protocol import (
     observe,
 )
 from greenroom.protocol.providers import OVERFLOW_CODE
+from greenroom.storage import FencedError
 
-from ._attempts import AttemptIdentity, Attempts, RoundReply
+from ._admission import Gates
+from ._attempts import AttemptIdentity, Attempts, ProviderRaisedError
 from ._batch import Batch, OperationHandle
+from ._calls import CallBlocks
+from ._exchange import Exchange, RoundReply
+from ._fitting import Fitting
 from ._operation import RunOperation, describe
 from ._ports import RunPlan, RunPorts
+from ._review import ModelReviewer
 from ._settlement import CommittedProjectionError, Progress, RunResult, Settlement
 
 _LOG: Final = logging.getLogger("greenroom.runs")
@@ -99,6 +110,17 @@ class ActiveRun:
     registered: bool = False
     """The start fact is durable (JRN-08)."""
     result: RunResult | None = None
+    dispatched: bool = False
+    """A dispatch of its deferred call is durable (TOL-26)."""
+    failure: JournalError | None = None
+    """The strict fact of a deferred run that failed."""
+    on_dispatch: Callable[[], None] = attrs.field(default=lambda: None)
+    """Called once when the dispatch of a deferred call is durable."""
+
+    def heard_dispatch(self) -> None:
+        """Note that the dispatch is durable, and tell who waits for that."""
+        self.dispatched = True
+        self.on_dispatch()
 
     @classmethod
     def of(cls, plan: RunPlan) -> ActiveRun:
@@ -144,6 +166,7 @@ class Run:
             ExceptionGroup: it failed, and could not be settled either (RUN-12).
             CommittedProjectionError: the terminal is durable, the message is not.
         """
+        await self._continue_numbers()
         await self._begin()
         try:
             terminal = await work()
@@ -160,6 +183,21 @@ class Run:
             raise
         with self.ctx.cleanup():
             await self._finish(terminal)
+
+    async def _continue_numbers(self) -> None:
+        # What a run before this one sent may be known from other facts alone: it may
+        # have ended before the message said so (RUN-04).
+        plan, last_request = self.active.plan, self.ports.last_request
+        if not plan.resumes or last_request is None:
+            return
+        try:
+            seq = await last_request(plan.message.id)
+        except StorageError as exc:
+            raise RunNotStartedError(f"run {plan.run_id} can't start: {exc}") from exc
+        counters = self.progress.counters
+        self.progress.counters = attrs.evolve(
+            counters, request_seq=max(seq, counters.request_seq)
+        )
 
     async def _begin(self) -> None:
         plan = self.active.plan
@@ -213,18 +251,18 @@ class Loop:
     @classmethod
     def make(cls, run: Run) -> Loop:
         """Return the loop of *run*, which has not begun."""
-        plan, settings = run.active.plan, run.active.plan.settings
+        plan = run.active.plan
         machine = RunMachine(
             counters=run.progress.counters,
-            max_rounds=settings.max_rounds,
+            max_rounds=plan.max_rounds,
             tool_calls=run.progress.tool_calls,
         )
-        batch = Batch(plan, run.ports, run.active.draft, ReaperOperations(run.ctx))
+        batch = make_batch(run, lambda: plan.view.messages)
         return cls(run, machine, plan.view, batch)
 
     async def work(self) -> Terminal:
         """Perform the machine's commands until it ends."""
-        begun = self._begin()
+        begun = await self._begin()
         # After the judgement, which may have put a note behind a result.
         self.view.add_rounds(self.run.active.draft.blocks)
         self.machine, command = self.machine.after(begun)
@@ -237,9 +275,11 @@ class Loop:
                 case RefuseCalls(calls=calls, note=note):
                     event = await self._refuse_calls(calls, note)
             self.machine, command = self.machine.after(event)
+            if isinstance(event, BatchEnded) and isinstance(command, AskModel):
+                await self._refresh()
         return command.terminal
 
-    def _begin(self) -> RunEvent:
+    async def _begin(self) -> RunEvent:
         # A batch that paused was not judged then: its results came with the answers.
         last = self.batch.unjudged()
         if not last:
@@ -249,17 +289,45 @@ class Loop:
         self.run.progress.guard = seen.snapshot
         if seen.note is not None:
             self.batch.annotate(last[-1], seen.note)
+        # Its results were never fitted either: they came one by one (INT-06).
+        calls = [call.id for call in last]
+        if await self._fit(calls, self.run.active.draft.blocks) is not None:
+            return Faulted(Fault(OVERFLOW_CODE, NOTHING_FITS), overflow=True)
         return Begun(stuck=seen.verdict == "stop")
 
     async def _ask(self, counters: Counters) -> RoundEnded:
         run, draft = self.run, self.run.active.draft
         run.progress.counters = counters.advance_request()
         draft.begin_round(counters.round, run.progress.counters.request_seq)
-        attempts = Attempts(
-            run.ports, run.ctx, draft, run.progress, self._identity(run.progress)
+        identity = self._identity(run.progress)
+        exchange = Exchange(
+            identity.run_id,
+            identity.message_id,
+            draft,
+            run.progress,
+            run.ports.watchers,
+            run.ctx.clock.now,
         )
-        reply = await attempts.run(self._request())
-        return self._round_ended(reply)
+        attempts = Attempts(
+            run.ports,
+            run.ctx,
+            run.progress,
+            identity,
+            exchange.take,
+            self._advance,
+            self.view.reject,
+        )
+        try:
+            await attempts.run(self._request())
+        except ProviderRaisedError as exc:
+            exchange.take(exc.failure)
+        return self._round_ended(exchange.reply)
+
+    def _advance(self) -> None:
+        # Another payload for the same round (TRY-22).
+        progress = self.run.progress
+        progress.counters = progress.counters.advance_request()
+        self.run.active.draft.begin_request(progress.counters.request_seq)
 
     def _identity(self, progress: Progress) -> AttemptIdentity:
         plan = self.run.active.plan
@@ -310,10 +378,32 @@ class Loop:
             event = await self.batch.run(calls)
         finally:
             self.run.progress.tool_calls += self.batch.started
-        if not event.paused:
-            event = self._judge(event, calls)
+        if event.paused:
+            return event
+        fatal = await self._fit(calls, self.run.active.draft.round_blocks)
+        if fatal is not None:
+            return attrs.evolve(event, fatal=fatal)
+        event = self._judge(event, calls)
+        if not event.ends:
             await self._close_round()
         return event
+
+    async def _fit(
+        self, calls: Sequence[ItemId], blocks: Sequence[Block]
+    ) -> Fault | None:
+        budget = self.run.ports.context_budget
+        if budget is None or not calls:
+            return None
+        fitting = Fitting(
+            self.run.active.plan,
+            budget,
+            self.run.ports.tools.definitions,
+            self.batch.calls,
+            blocks,
+            self.view,
+            self.batch.kept,
+        )
+        return await fitting.fit(calls)
 
     def _judge(self, event: BatchEnded, calls: tuple[ItemId, ...]) -> BatchEnded:
         settled = self.batch.settled(calls)
@@ -331,13 +421,48 @@ class Loop:
         )
 
     async def _refuse_calls(self, calls: tuple[ItemId, ...], note: str) -> CallsRefused:
-        self.batch.refuse(calls, note)
+        self.batch.calls.refuse(calls, note)
         await self._close_round()
         return CallsRefused()
 
     async def _close_round(self) -> None:
-        await self.run.settlement.record_round()
+        try:
+            await self.run.settlement.record_round()
+        except FencedError:
+            raise
+        except StorageError as exc:
+            # The next revision holds these blocks too (TOL-02).
+            run_id = self.run.active.plan.run_id
+            _LOG.warning("a round of run %s was not stored: %s", run_id, exc)
         self.view.add_rounds(self.run.active.draft.round_blocks)
+
+    async def _refresh(self) -> None:
+        # What has changed is the list of tools and the instructions; what was said
+        # stays byte for byte (TOL-23).
+        refresh = self.run.ports.refresh
+        if refresh is None:
+            return
+        try:
+            fresh = await refresh()
+        except Exception as exc:
+            run_id = self.run.active.plan.run_id
+            _LOG.warning("the tools of run %s were not refreshed: %s", run_id, exc)
+            return
+        if fresh is not None:
+            self.run.ports = attrs.evolve(self.run.ports, tools=fresh.tools)
+            self.batch.use(self.run.ports)
+            self.view.replace_system(fresh.instructions)
+
+
+def make_batch(run: Run, conversation: Callable[[], Sequence[ChatMessage]]) -> Batch:
+    """Return what runs the calls of *run*."""
+    plan, ports, ctx = run.active.plan, run.ports, run.ctx
+    reviewer = ports.reviewer or ModelReviewer(
+        ports.provider, plan.settings.model, ctx.clock.now, ctx.ids.random
+    )
+    calls = CallBlocks(plan, ports.watchers, run.active.draft)
+    gates = Gates(plan, ports, calls, reviewer, conversation)
+    return Batch(plan, ports, run.active.draft, ReaperOperations(ctx), calls, gates)
 
 
 def loop_behaviour(
@@ -350,34 +475,6 @@ def loop_behaviour(
         await run.live(lambda: Loop.make(run).work())
 
     return behave
-
-
-def deferred_behaviour(
-    active: ActiveRun, ports: RunPorts, call: ItemId
-) -> Callable[[Context[Any]], Awaitable[None]]:
-    """Return the behaviour of an actor that runs one call the user allowed."""
-
-    async def behave(ctx: Context[Any]) -> None:
-        run = Run.make(active, ports, ctx, "deferred_tool")
-        await run.live(lambda: _work_deferred(run, call))
-
-    return behave
-
-
-async def _work_deferred(run: Run, call: ItemId) -> Terminal:
-    draft = run.active.draft
-    draft.begin_request(1)
-    batch = Batch(run.active.plan, run.ports, draft, ReaperOperations(run.ctx))
-    block = draft.block(call)
-    assert isinstance(block, ToolCallBlock)
-    waiting = len(draft.unresolved)
-    try:
-        await batch.run_one(block, granted=True)
-    finally:
-        run.progress.tool_calls += batch.started
-    if len(draft.unresolved) > waiting:
-        return Terminal("paused", "interaction", "pending")
-    return Terminal("completed", "tool_result", "pending")
 
 
 def _fault(exc: Exception) -> Fault:

@@ -11,7 +11,7 @@ its run; when the run has ended, the journal refuses whatever such a tool still 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 import attrs
@@ -19,6 +19,7 @@ import msgspec
 import trio
 
 from greenroom.actors.tools import (
+    DEFAULT_TOOL_SECONDS,
     PermissionRequired,
     Tool,
     ToolContext,
@@ -51,6 +52,10 @@ MAX_RESULT_CHARS: Final = 100_000
 LOCAL_TARGET: Final = ToolTarget("greenroom")
 
 
+def _unheard() -> None:
+    pass
+
+
 class StaleOperationError(GreenroomError):
     """The run of the operation has ended; nothing more may happen in its name."""
 
@@ -67,9 +72,19 @@ class RunOperation:
     draft: Draft
     call: ToolCallBlock
     id: OperationId
+    timeout: float = DEFAULT_TOOL_SECONDS
+    """Seconds it may take; then it is cancelled, and has failed."""
+    granted: bool = False
+    """Somebody has allowed this call."""
+    on_dispatch: Callable[[], None] = _unheard
+    """Told when the dispatch is on disk."""
     closed: bool = False
     """The run takes nothing more from this operation."""
     dispatched: bool = False
+    raised: bool = False
+    """The tool did not return."""
+    asked_late: bool = False
+    """It asked for a permission after its dispatch (JRN-14)."""
     failure: JournalError | None = None
     result: ToolResult | None = None
     """What the tool made of it, once that is known and on disk."""
@@ -103,6 +118,7 @@ class RunOperation:
         except JournalError as exc:
             self.failure = exc
             raise
+        self.on_dispatch()
 
     async def _commit_dispatch(self, target: ToolTarget) -> None:
         record = DispatchCommitted(
@@ -166,7 +182,7 @@ class RunOperation:
             JournalError: a strict fact could not be committed.
         """
         try:
-            result = await tool.run(arguments, self)
+            result = await self._run(tool, arguments)
         except trio.Cancelled:
             raise
         except PermissionRequired as exc:
@@ -174,6 +190,7 @@ class RunOperation:
                 raise
             raise await self._refuse_late_question(exc) from exc
         except Exception as exc:
+            self.raised = True
             result = ToolResult(text=describe(exc), is_error=True)
         if self.failure is not None:
             raise self.failure
@@ -183,8 +200,20 @@ class RunOperation:
         self.result = result
         return result
 
+    async def _run(self, tool: Tool, arguments: dict[str, Any]) -> ToolResult:
+        with trio.move_on_after(self.timeout):
+            return await tool.run(arguments, self)
+        self.raised = True
+        return ToolResult(self.timed_out("was ended"), is_error=True)
+
+    def timed_out(self, what: str) -> str:
+        """Return what the model is told of a call that took too long."""
+        known = "what it did is not known" if self.dispatched else "it did nothing"
+        return f"the tool took more than {self.timeout:g} s and {what}; {known}"
+
     async def _refuse_late_question(self, exc: PermissionRequired) -> JournalError:
         # JRN-14: the effect may have happened, so the question comes too late.
+        self.asked_late = True
         await self._commit_outcome(ToolResult(text=str(exc), is_error=True))
         return JournalError(
             "invalid_fact",

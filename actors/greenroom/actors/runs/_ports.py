@@ -6,24 +6,31 @@ reaches back to an engine, a client or a registry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import attrs
 
-from greenroom.actors.providers import Provider
+from greenroom.actors.providers import Provider, RateGate
 from greenroom.actors.tools import ToolContext, ToolSet
 from greenroom.protocol import (
+    AttemptTrace,
     Change,
+    ChatMessage,
     Fact,
     ItemId,
     JournalRecord,
     MessageId,
     MessageRecord,
+    ModelRequest,
     PlanEntry,
+    ProviderFailure,
+    Review,
+    ReviewedCall,
     RunId,
     SessionId,
     SessionSettings,
+    ToolDefinition,
     ViewBuilder,
     WaitReason,
 )
@@ -80,8 +87,66 @@ class Watchers(Protocol):
         ...
 
 
+class Reviewer(Protocol):
+    """Who looks at calls in ``auto_approve`` instead of the user (TOL-11)."""
+
+    async def review(
+        self, call: ReviewedCall, conversation: Sequence[ChatMessage]
+    ) -> Review:
+        """Return a decision within a bound of its own; what raises asks the user."""
+        ...
+
+
+class ContextBudget(Protocol):
+    """How much a request may hold."""
+
+    def fits(
+        self, messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition]
+    ) -> bool:
+        """Whether a request of these leaves the model room to answer."""
+        ...
+
+
+@attrs.frozen
+class Refreshed:
+    """What a refresh brings: the tools, and the instructions, from now on."""
+
+    tools: ToolSet
+    instructions: str
+
+
+class Refresh(Protocol):
+    """Looks, between a settled batch and the next request, what changed (TOL-23)."""
+
+    async def __call__(self) -> Refreshed | None:
+        """Return what is in force now; ``None`` or an exception: what was."""
+        ...
+
+
+class Recovery(Protocol):
+    """What can be done about a request that is too large (RUN-05, TRY-22)."""
+
+    async def recover(
+        self, request: ModelRequest, failure: ProviderFailure
+    ) -> ModelRequest | None:
+        """Return a smaller payload for the same round, or ``None``: there is none.
+
+        *request* was refused with *failure* before any output. The one it returns is
+        sent as the next request; the same again counts as none. May be cancelled.
+        """
+        ...
+
+
 def _nothing_waits() -> bool:
     return False
+
+
+def _always_current(_: int) -> bool:
+    return True
+
+
+def _keep_no_trace(_: Callable[[], AttemptTrace]) -> None:
+    pass
 
 
 @attrs.frozen
@@ -90,11 +155,28 @@ class RunPorts:
 
     provider: Provider
     tools: ToolSet
-    """A snapshot; the run never sees another."""
+    """A snapshot; only `refresh` gives the run another."""
     record: Record
     watchers: Watchers
     steer_waiting: Callable[[], bool] = _nothing_waits
     """Whether the user steers: looked at where a batch has settled (RUN-19)."""
+    reviewer: Reviewer | None = None
+    """``None``: the session's own model is asked."""
+    context_budget: ContextBudget | None = None
+    """``None``: everything fits; the provider says when it does not."""
+    refresh: Refresh | None = None
+    gate: RateGate = attrs.field(factory=RateGate)
+    """The provider's; every physical attempt enters it (TRY-20)."""
+    authority: Callable[[int], bool] = _always_current
+    """Whether the run may send the request of that number now: it is the session's
+    current run, and the view that belongs to the number is durable (TRY-21)."""
+    recovery: Recovery | None = None
+    """``None``: a request that is too large ends the run."""
+    trace_soon: Callable[[Callable[[], AttemptTrace]], None] = _keep_no_trace
+    """Makes and keeps a trace later, maybe in another thread; never raises."""
+    last_request: Callable[[MessageId], Awaitable[int]] | None = None
+    """Reads how far the requests of a message got, from durable evidence (RUN-04).
+    ``None``: its metadata is all there is."""
 
 
 @attrs.frozen
@@ -111,3 +193,16 @@ class RunPlan:
     """What requests begin with: instructions and the messages before that one. The
     run's own, to add its rounds to."""
     context: ToolContext
+
+    @property
+    def resumes(self) -> bool:
+        """Whether an earlier run worked on the message."""
+        return self.message.metadata.run_id is not None
+
+    @property
+    def max_rounds(self) -> int | None:
+        """The round limit: that of the message's first run (RUN-04)."""
+        metadata = self.message.metadata
+        return (
+            metadata.max_provider_rounds if self.resumes else self.settings.max_rounds
+        )

@@ -1,0 +1,203 @@
+"""The gates that a tool call passes before it may run.
+
+In order: the definition exists, the arguments are an object that fits, the tool's own
+precheck (validation, paths), the permission. Behind them comes the dispatch, in the
+operation. A gate that refuses gives that call an error result and nothing else
+(TOL-12); a request that a tool makes while it runs, before its dispatch, comes to the
+same judgement (TOL-10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
+
+import attrs
+import trio
+
+from greenroom.actors.tools import (
+    Needs,
+    Question,
+    Tool,
+    ToolRefused,
+    decode_arguments,
+)
+from greenroom.protocol import (
+    ASK_USER,
+    MAX_ARGUMENT_CHARS,
+    ActionBlock,
+    ChatMessage,
+    InteractionOrigin,
+    ItemId,
+    Review,
+    ReviewedCall,
+    ToolCallBlock,
+    permission_verdict,
+    safe_text,
+)
+
+from ._calls import CallBlocks
+from ._operation import describe
+from ._ports import Reviewer, RunPlan, RunPorts
+
+PRECHECK_SECONDS: Final = 60.0
+"""A precheck looks and touches nothing; one that takes longer hangs."""
+
+
+@attrs.frozen
+class Admitted:
+    """The call may run now."""
+
+    call: ToolCallBlock
+    tool: Tool
+    arguments: dict[str, Any]
+    needs: Needs
+    granted: bool = False
+    """Somebody has allowed it: the user, the mode or the reviewer."""
+    again: bool = False
+    """It has begun before, and asked."""
+
+
+@attrs.frozen
+class Refused:
+    """The call does not run; the model is told why (TOL-12)."""
+
+    call: ToolCallBlock
+    text: str
+
+
+@attrs.frozen
+class Asks:
+    """The call waits for the user."""
+
+    call: ToolCallBlock
+    what: Needs | Question
+    origin: InteractionOrigin
+
+
+Admission = Admitted | Refused | Asks
+
+
+@final
+@attrs.define(eq=False)
+class Gates:
+    """Judges the calls of one run."""
+
+    plan: RunPlan
+    ports: RunPorts
+    calls: CallBlocks
+    reviewer: Reviewer
+    conversation: Callable[[], Sequence[ChatMessage]]
+    """What was said so far, for the reviewer."""
+
+    async def admit(self, block: ToolCallBlock, *, granted: bool) -> Admission:
+        """Take *block* through every gate; *granted* means the user has said yes."""
+        try:
+            tool = self.ports.tools.find(block.name)
+            arguments = _arguments(block)
+            what = await self._precheck(tool, arguments)
+        except ToolRefused as exc:
+            return Refused(block, str(exc))
+        except Exception as exc:
+            return Refused(block, describe(exc))
+        if isinstance(what, Question):
+            return Asks(block, what, "question")
+        block = self.calls.show(block, what)
+        admitted = Admitted(block, tool, arguments, what, granted=granted)
+        if granted:
+            return admitted
+        return await self._judge(admitted, what, "pre-check-permission")
+
+    async def ask_again(self, item: Admitted, needs: Needs) -> Admission:
+        """Judge what the call *item* asked for while it ran, before its dispatch."""
+        if item.granted:
+            # It was allowed and asks for more: that is the user's to decide.
+            return Asks(item.call, needs, "post-call-permission")
+        again = attrs.evolve(item, granted=True, again=True)
+        return await self._judge(again, needs, "post-call-permission")
+
+    async def _precheck(
+        self, tool: Tool, arguments: dict[str, Any]
+    ) -> Needs | Question:
+        with trio.move_on_after(PRECHECK_SECONDS):
+            return await tool.precheck(arguments, self.plan.context)
+        raise ToolRefused(
+            f"the tool did not say within {PRECHECK_SECONDS:g} s what it needs"
+        )
+
+    async def _judge(
+        self, admitted: Admitted, needs: Needs, origin: InteractionOrigin
+    ) -> Admission:
+        verdict = permission_verdict(self.plan.settings.permission_mode, needs)
+        if verdict == "review":
+            return await self._review(admitted, needs, origin)
+        if verdict == "ask":
+            return Asks(admitted.call, needs, origin)
+        return admitted
+
+    async def _review(
+        self, admitted: Admitted, needs: Needs, origin: InteractionOrigin
+    ) -> Admission:
+        review = await self._reviewed(admitted.call, needs)
+        match review.decision:
+            case "auto_allow":
+                return attrs.evolve(admitted, granted=True)
+            case "block":
+                because = f", saying: {review.reason}" if review.reason else ""
+                return Refused(
+                    admitted.call, f"the reviewer blocked this call{because}"
+                )
+            case "ask_user":
+                return Asks(admitted.call, needs, origin)
+
+    async def _reviewed(self, call: ToolCallBlock, needs: Needs) -> Review:
+        reviewed = ReviewedCall(
+            tool=safe_text(call.name),
+            arguments=safe_text(call.arguments),
+            permission=safe_text(needs.permission or needs.title),
+            detail=safe_text(needs.detail),
+        )
+        self.ports.watchers.waiting("review")
+        try:
+            return await self.reviewer.review(reviewed, self.conversation())
+        except Exception:
+            # A reviewer that fails has allowed nothing.
+            return ASK_USER
+        finally:
+            self.ports.watchers.waiting(None)
+
+
+def _arguments(block: ToolCallBlock) -> dict[str, Any]:
+    if len(block.arguments) > MAX_ARGUMENT_CHARS:
+        raise ToolRefused(
+            f"the arguments are longer than {MAX_ARGUMENT_CHARS} characters; "
+            "do the work in smaller parts"
+        )
+    return decode_arguments(block.arguments, dict[str, Any])
+
+
+def action_block(item_id: ItemId, asks: Asks) -> ActionBlock:
+    """Return the interaction that *asks* becomes."""
+    what, call = asks.what, asks.call
+    if isinstance(what, Question):
+        return ActionBlock(
+            id=item_id,
+            action="question_request",
+            origin=asks.origin,
+            tool_block_id=call.id,
+            title=safe_text(what.header),
+            detail=safe_text(what.text),
+            options=what.options,
+            multiple=what.multiple,
+            custom=what.custom,
+            round=call.round,
+        )
+    return ActionBlock(
+        id=item_id,
+        action="tool_call_permission",
+        origin=asks.origin,
+        tool_block_id=call.id,
+        title=safe_text(what.permission or what.title),
+        detail=safe_text(what.detail),
+        round=call.round,
+    )

@@ -1,0 +1,63 @@
+"""The reviewer that asks a model: the built-in one of ``auto_approve`` (TOL-11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, final
+
+import attrs
+import trio
+
+from greenroom.actors.providers import Provider, generate_text
+from greenroom.protocol import (
+    ASK_USER,
+    ChatMessage,
+    GreenroomError,
+    ModelRequest,
+    Review,
+    ReviewedCall,
+    can_be_reviewed,
+    parse_review,
+    review_messages,
+)
+
+REVIEW_SECONDS: Final = 30.0
+"""By then the answer is here, or the user is asked."""
+
+MAX_REVIEW_TOKENS: Final = 2_000
+"""Enough for a model that thinks before its one line."""
+
+
+@final
+@attrs.frozen
+class ModelReviewer:
+    """Asks the session's own model, in a request of its own."""
+
+    provider: Provider
+    model: str
+    now: Callable[[], float]
+    random: Callable[[], float]
+
+    async def review(
+        self, call: ReviewedCall, conversation: Sequence[ChatMessage]
+    ) -> Review:
+        """Return the model's decision; without a clear one in time, ask the user."""
+        if not can_be_reviewed(call):
+            return ASK_USER
+        request = ModelRequest(
+            model=self.model,
+            messages=review_messages(call, conversation),
+            max_output_tokens=MAX_REVIEW_TOKENS,
+        )
+        with trio.move_on_after(REVIEW_SECONDS):
+            return await self._ask(request)
+        return ASK_USER
+
+    async def _ask(self, request: ModelRequest) -> Review:
+        try:
+            text = await generate_text(
+                self.provider, request, now=self.now, random=self.random
+            )
+        except GreenroomError:
+            return ASK_USER
+        return parse_review(text)
