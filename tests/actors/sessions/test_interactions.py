@@ -337,9 +337,9 @@ async def test_a_pending_question_survives_the_engine(tmp_path):
 
 
 async def test_answers_that_wait_for_a_run_are_bounded(tmp_path, monkeypatch):
-    from greenroom.actors.sessions import _session
+    from greenroom.actors.sessions import _held
 
-    monkeypatch.setattr(_session, "MAX_HELD_ANSWERS", 1)
+    monkeypatch.setattr(_held, "MAX_HELD_ANSWERS", 1)
     probe = Probe(permission="?", gate=trio.Event())
     both = [Call("probe", {"n": 1}), Call("probe", {"n": 2}), Halt("tool_use")]
     async with open_stage(tmp_path, replies(both, DONE), probe) as stage:

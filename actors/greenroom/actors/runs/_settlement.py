@@ -21,18 +21,21 @@ from greenroom.protocol import (
     Draft,
     ErrorBlock,
     GreenroomError,
+    InteractionEnd,
     InternalError,
     MessageMetadata,
     MessageRecord,
     MessageStatus,
     ProgressSnapshot,
     ReasoningBlock,
+    RecoveryLatch,
     RunTerminal,
     Terminal,
     TextBlock,
     ToolCallBlock,
     Usage,
     add_usage,
+    end_of_run,
     fit_block,
     revisions,
     safe_text,
@@ -74,6 +77,7 @@ class Progress:
     guard: ProgressSnapshot | None = None
     usage: Usage | None = None
     first_output_at: float | None = None
+    recovery: RecoveryLatch = attrs.field(factory=RecoveryLatch)
 
 
 @final
@@ -166,10 +170,10 @@ class Settlement:
     def _close_blocks(self, terminal: Terminal) -> None:
         # Joins open text; nothing streams any more.
         self.draft.new_id()
-        paused = terminal.message_status == "pending"
+        end = None if terminal.message_status == "pending" else end_of_run(terminal)
         waiting = {action.tool_block_id for action in self.draft.unresolved}
         for block in self.draft.blocks:
-            closed = _closed(block, waiting=block.id in waiting, paused=paused)
+            closed = _closed(block, end, waiting=block.id in waiting)
             if closed is not block:
                 self._changed(self.draft.replace(closed))
         if terminal.fault is not None:
@@ -200,7 +204,7 @@ class Settlement:
             error_code=None if fault is None else fault.code,
             error_text=text,
             provider_rounds=progress.counters.round,
-            max_provider_rounds=self.plan.settings.max_rounds,
+            max_provider_rounds=self.plan.max_rounds,
             request_seq=progress.counters.request_seq,
             tool_calls=progress.tool_calls,
             no_progress_tool_loop=progress.guard,
@@ -232,12 +236,13 @@ def _usage_of(metadata: MessageMetadata) -> Usage | None:
     )
 
 
-def _closed(block: Block, *, waiting: bool, paused: bool) -> Block:
+# *end* is how what waits ends; ``None`` when the turn only pauses.
+def _closed(block: Block, end: InteractionEnd | None, *, waiting: bool) -> Block:
     match block:
-        case ActionBlock(status="pending") if not paused:
-            return msgspec.structs.replace(block, status="error")
+        case ActionBlock(status="pending") if end is not None:
+            return msgspec.structs.replace(block, status="error", end=end)
         case ToolCallBlock() if waiting:
-            return block if paused else _without_result(block)
+            return block if end is None else _without_result(block)
         case ToolCallBlock(response=None):
             return _without_result(block)
         case TextBlock(status="loading") | ReasoningBlock(status="loading"):

@@ -19,7 +19,7 @@ import logging
 from typing import Any, Final, cast, final
 
 import attrs
-import msgspec
+import trio
 
 from greenroom.actors.kernel import (
     Ask,
@@ -42,18 +42,17 @@ from greenroom.actors.runs import (
     loop_behaviour,
 )
 from greenroom.protocol import (
-    Block,
+    InteractionEnd,
     InternalError,
     ItemId,
     MessageId,
-    MessageRecord,
     RunId,
     SessionId,
     SessionSettings,
     SessionState,
     StorageError,
+    end_of_run,
     interrupted_terminal,
-    revisions,
     safe_text,
 )
 from greenroom.storage import (
@@ -62,6 +61,8 @@ from greenroom.storage import (
     settings_fact,
 )
 
+from ._answers import Answered, answer, expire
+from ._held import HeldAnswers
 from ._history import History
 from ._hub import JOIN_SECONDS, Hub
 from ._inbox import Accepted, Inbox
@@ -75,30 +76,16 @@ from ._messages import (
     TurnRefusedError,
     TurnResult,
 )
-from ._settings import changed_settings
-from ._turn import KEEPS_QUESTION, SessionPorts, Turn, never_ran
-from ._turns import (
-    USER_FOLLOW_UP,
-    Answered,
-    answer,
-    ended,
-    fault_block,
-    fresh_metadata,
-    give_up,
-    merged,
-    unresolved,
-)
+from ._pauses import record_answer, record_stop, start_clock
+from ._settings import changed_settings, check_provider
+from ._turn import KEEPS_QUESTION, AnswerClock, SessionPorts, Turn, never_ran
+from ._turns import fresh_metadata, unresolved
 from ._unread import Unread
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
 
 FLUSH_SECONDS: Final = 0.6
 """How long blocks of a message in progress may be unsaved (PER-05)."""
-
-MAX_HELD_ANSWERS: Final = 64
-"""Answers that may wait for the run of an earlier one."""
-
-STOPPED_WHILE_PAUSED: Final = "not executed: the turn was stopped before an answer came"
 
 
 @final
@@ -117,8 +104,7 @@ class Session:
     """Idle time after which the session is unloaded; `None`: never."""
     unread: Unread = attrs.field(factory=Unread, init=False)
     _inbox: Inbox = attrs.field(init=False)
-    _held: list[Ask[Any]] = attrs.field(factory=list[Ask[Any]], init=False)
-    """Answers that came while the run of an earlier answer goes on."""
+    _held: HeldAnswers = attrs.field(factory=HeldAnswers, init=False)
     _first: object = attrs.field(default=None, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
     _idle: bool = attrs.field(default=False, init=False)
@@ -199,14 +185,14 @@ class Session:
     async def _handle(self, message: object, ctx: Context[Any]) -> None:
         match message:
             case Started():
-                self._restore_status()
+                self._restore_pause(ctx)
             case Ask():
                 await self._handle_ask(cast("Ask[Any]", message), ctx)
             case CancelTurn():
                 await self._cancel(message, ctx)
             case Stop(cause=cause):
                 self._stopping, self._owes = True, False
-                self._cancel_run(cause)
+                await self._stop(cause, ctx)
             case Exited():
                 await self._run_exited(message, ctx)
             case DeadlineReached(key="deltas"):
@@ -216,14 +202,15 @@ class Session:
             case DeadlineReached(key="idle"):
                 self._idle = self._may_idle and not self.hub.watched
                 self._stopping = self._idle
+            case DeadlineReached(key=AnswerClock(interaction_id=interaction_id)):
+                await self._expire(interaction_id, ctx)
             case AskAbandoned(reply=reply):
                 self._forget_asker(reply)
             case _:
                 _LOG.warning("session %s ignored %r", self.id, type(message).__name__)
 
     def _forget_asker(self, reply: ReplySlot[Any]) -> None:
-        # An answer that was taken back before it was looked at is none.
-        self._held = [ask for ask in self._held if ask.reply is not reply]
+        self._held.forget(reply)
         self._inbox.waiters.leave(reply)
 
     async def _handle_ask(self, ask: Ask[Any], ctx: Context[Any]) -> None:
@@ -300,13 +287,7 @@ class Session:
         self._check_provider()
 
     def _check_provider(self) -> None:
-        if self.settings.provider not in self.ports.providers:
-            known = ", ".join(sorted(self.ports.providers))
-            raise TurnRefusedError(
-                "unknown_provider",
-                f"the provider {self.settings.provider!r} of this session is not set up"
-                f" here; there is {known}: change the session's settings first",
-            )
+        check_provider(self.settings.provider, self.ports.providers)
 
     async def _begin_turn(self, command: Accepted, ctx: Context[Any]) -> None:
         user, message = opening(
@@ -338,7 +319,12 @@ class Session:
         run_id, view = RunId(ctx.ids.uuid()), self.history.view(self.settings)
         context = self.ports.context(settings, run_id)
         plan = RunPlan(run_id, self.id, settings, message, view, context)
-        return ActiveRun.of(plan), self.ports.for_run(settings, self.hub)
+        active = ActiveRun.of(plan)
+
+        def is_current(_: int) -> bool:
+            return self.turn is not None and self.turn.active is active
+
+        return active, self.ports.for_run(settings, self.hub, is_current)
 
     def _spawn(self, active: ActiveRun, behaviour: Any, ctx: Context[Any]) -> None:  # noqa: ANN401 - a behaviour
         turn = self._turn()
@@ -377,14 +363,13 @@ class Session:
             await self._after_run(ctx)
 
     async def _after_run(self, ctx: Context[Any]) -> None:
-        held, self._held = self._held, []
-        for ask in held:
+        for ask in self._held.take():
             await self._handle_ask(ask, ctx)
         turn = self.turn
         if turn is None or turn.ref is not None:
             return
         if unresolved(turn.message):
-            self._show_pause()
+            await self._pause(ctx)
         else:
             self._start_loop(ctx)
 
@@ -428,75 +413,81 @@ class Session:
     def _leave_turn(self, state: SessionState) -> None:
         self.turn, self._owes = None, not self._stopping
         self.hub.status(state)
-        for ask in self._held:
-            ask.reply.set_error(TurnRefusedError("turn_ended", "the turn has ended"))
-        self._held.clear()
+        self._held.refuse()
 
     #### Interactions
 
-    def _show_pause(self) -> None:
+    async def _pause(self, ctx: Context[Any]) -> None:
+        # The clock is the run's to start, and this starts the one of what waits next.
+        turn = self._turn()
+        turn.message = await start_clock(
+            self.ports.record, turn.message, self.settings, ctx.clock.now()
+        )
+        self._show_pause(ctx)
+
+    def _show_pause(self, ctx: Context[Any]) -> None:
         first = unresolved(self._turn().message)[0]
         permission = first.action == "tool_call_permission"
+        until = None
+        if first.expires_at is not None:
+            seconds = max(0.0, first.expires_at - ctx.clock.now())
+            ctx.deadline(seconds, AnswerClock(first.id))
+            until = trio.current_time() + seconds
         self.hub.status("generating")
-        self.hub.waiting("permission" if permission else "question")
+        self.hub.waiting("permission" if permission else "question", until)
+
+    def _restore_pause(self, ctx: Context[Any]) -> None:
+        if self.turn is not None:
+            self._show_pause(ctx)
 
     async def _answer_or_hold(self, ask: Ask[Any], ctx: Context[Any]) -> None:
         turn = self.turn
         if turn is not None and turn.ref is not None:
-            self._hold(ask)
+            self._held.hold(ask)
             return
         request = cast("AnswerInteraction", ask.request)
         try:
             self._check_provider()
             message = None if turn is None else turn.message
             answered = answer(message, request.interaction_id, request.answer)
-            await self._record_answer(answered, ctx)
+            if answered.after != "nothing":
+                await self._record_answer(answered, ctx)
         except Exception as exc:
             ask.reply.set_error(exc)
             return
         ask.reply.set_value(None)
         self._follow_answer(answered, ctx)
 
-    def _hold(self, ask: Ask[Any]) -> None:
-        if len(self._held) < MAX_HELD_ANSWERS:
-            self._held.append(ask)
+    async def _expire(self, interaction_id: ItemId, ctx: Context[Any]) -> None:
+        turn = self.turn
+        if turn is None or turn.ref is not None:
             return
-        ask.reply.set_error(
-            TurnRefusedError(
-                "too_many_answers",
-                f"{MAX_HELD_ANSWERS} answers wait for the run of an earlier one",
-            )
-        )
+        for action in unresolved(turn.message)[:1]:
+            if action.id == interaction_id:
+                answered = expire(turn.message, action)
+                await self._record_answer(answered, ctx)
+                self._follow_answer(answered, ctx)
 
     async def _record_answer(self, answered: Answered, ctx: Context[Any]) -> None:
-        turn = self._turn()
-        message = merged(turn.message, answered.changed)
-        changed = answered.changed
-        if answered.next == "wait_for_user":
-            rest = give_up(message, STOPPED_WHILE_PAUSED)
-            message = ended(merged(message, rest), USER_FOLLOW_UP)
-            changed += rest
-        message = await self._append_message(message, changed, ctx)
-        turn.message = message
+        turn, now = self._turn(), ctx.clock.now()
+        before = unresolved(turn.message)[0]
+        turn.message = await record_answer(
+            self.ports.record, turn.message, answered, self.settings, now
+        )
+        ctx.cancel_deadline(AnswerClock(before.id))
 
     def _follow_answer(self, answered: Answered, ctx: Context[Any]) -> None:
-        match answered.next:
+        match answered.after:
+            case "nothing":
+                pass
             case "execute":
                 self._start_deferred(answered.call, ctx)
             case "continue" if unresolved(self._turn().message):
-                self._show_pause()
+                self._show_pause(ctx)
             case "continue":
                 self._start_loop(ctx)
-            case "wait_for_user":
+            case _:
                 self._end_turn()
-
-    async def _append_message(
-        self, message: MessageRecord, changed: tuple[Block, ...], ctx: Context[Any]
-    ) -> MessageRecord:
-        message = msgspec.structs.replace(message, updated_at=ctx.clock.now())
-        facts = [message_fact(each) for each in revisions(message, changed)]
-        await self.ports.record.append(facts)
-        return message
 
     #### Cancel
 
@@ -509,22 +500,36 @@ class Session:
         elif turn is not None and message.cause not in KEEPS_QUESTION:
             await self._cancel_paused(message.cause, ctx)
 
+    async def _stop(self, cause: CancelCause, ctx: Context[Any]) -> None:
+        # The end of the engine leaves a question open, for the next one to have it
+        # answered. Whoever closes the session does not want it answered (INT-14).
+        if self.turn is not None and self.turn.ref is not None:
+            self._cancel_run(cause)
+        elif self.turn is not None and cause not in KEEPS_QUESTION:
+            await self._cancel_paused(cause, ctx, "closed")
+
     def _cancel_run(self, cause: CancelCause) -> None:
         # Whoever cancels writes nothing: the run settles itself.
         if self.turn is not None and self.turn.ref is not None:
             self.turn.cancelled = cause
             self.turn.ref.cancel(cause)
 
-    async def _cancel_paused(self, cause: CancelCause, ctx: Context[Any]) -> None:
-        turn, terminal = self._turn(), interrupted_terminal(cause.value)
-        changed = give_up(turn.message, STOPPED_WHILE_PAUSED)
-        if terminal.fault is not None:
-            changed += (fault_block(turn.message, terminal.fault),)
-        message = ended(merged(turn.message, changed), terminal)
-        turn.message = await self._append_message(message, changed, ctx)
+    async def _cancel_paused(
+        self,
+        cause: CancelCause,
+        ctx: Context[Any],
+        end: InteractionEnd | None = None,
+    ) -> None:
+        turn, word = self._turn(), cause.value
+        end = end or end_of_run(interrupted_terminal(word))
+        for action in unresolved(turn.message)[:1]:
+            ctx.cancel_deadline(AnswerClock(action.id))
+        turn.message = await record_stop(
+            self.ports.record, turn.message, word, end, ctx.clock.now()
+        )
         self._end_turn()
 
-    #### Settings, status
+    #### Settings
 
     async def _change_settings(
         self,
@@ -534,10 +539,7 @@ class Session:
     ) -> None:
         try:
             settings = changed_settings(self.settings, changes)
-            if settings.provider not in self.ports.providers:
-                raise TurnRefusedError(
-                    "unknown_provider", f"no provider {settings.provider!r} is set up"
-                )
+            check_provider(settings.provider, self.ports.providers)
             fact = settings_fact(settings, revision=ctx.ids.uuid())
             await self.ports.record.append([fact])
         except Exception as exc:
@@ -547,10 +549,6 @@ class Session:
         # What waits in the inbox may have waited for this.
         self._owes = True
         reply.set_value(settings)
-
-    def _restore_status(self) -> None:
-        if self.turn is not None:
-            self._show_pause()
 
     def _turn(self) -> Turn:
         assert self.turn is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -32,3 +33,18 @@ def changed_settings(
         return msgspec.json.decode(encoded, type=SessionSettings)
     except (msgspec.ValidationError, TypeError) as exc:
         raise TurnRefusedError("wrong_setting", f"a setting is wrong: {exc}") from exc
+
+
+def check_provider(provider: str, providers: Collection[str]) -> None:
+    """Check that a session's *provider* is one of those that are set up.
+
+    Raises:
+        TurnRefusedError: it is not.
+    """
+    if provider not in providers:
+        known = ", ".join(sorted(providers))
+        raise TurnRefusedError(
+            "unknown_provider",
+            f"the provider {provider!r} is not set up here; there is {known}: "
+            "change the session's settings first",
+        )

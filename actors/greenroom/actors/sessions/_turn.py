@@ -8,11 +8,12 @@ from typing import Any, Final, final
 import attrs
 
 from greenroom.actors.kernel import CancelCause, Exited, Ref, Stopped
-from greenroom.actors.providers import Provider
-from greenroom.actors.runs import ActiveRun, RunPorts
+from greenroom.actors.providers import Provider, RateGate
+from greenroom.actors.runs import ActiveRun, Recovery, RunPorts
 from greenroom.actors.tools import ToolContext, ToolSet
 from greenroom.protocol import (
     Block,
+    ItemId,
     MessageRecord,
     RunId,
     SessionSettings,
@@ -25,6 +26,13 @@ from ._turns import unresolved
 
 KEEPS_QUESTION: Final = (CancelCause.PARENT, CancelCause.SHUTDOWN)
 """Causes that end a run but not a question: somebody else may answer it later."""
+
+
+@attrs.frozen
+class AnswerClock:
+    """Key of the deadline of an interaction."""
+
+    interaction_id: ItemId
 
 
 def _nothing_waits() -> bool:
@@ -46,10 +54,29 @@ class SessionPorts:
     steer_waiting: Callable[[], bool] = _nothing_waits
     """Whether newer input of the user waits for this turn to make way."""
 
-    def for_run(self, settings: SessionSettings, hub: Hub) -> RunPorts:
-        """Return what a run with *settings* needs; its tools are a snapshot."""
-        provider = self.providers[settings.provider]
-        return RunPorts(provider, self.tools(), self.record, hub, self.steer_waiting)
+    gates: Mapping[str, RateGate] = attrs.field(factory=dict[str, RateGate])
+    """By the provider's id; the same for all sessions of an engine (TRY-20)."""
+    recovery: Recovery | None = None
+
+    def for_run(
+        self, settings: SessionSettings, hub: Hub, authority: Callable[[int], bool]
+    ) -> RunPorts:
+        """Return what a run with *settings* needs; its tools are a snapshot.
+
+        *authority* says whether the run may send the request of a number (TRY-21).
+        """
+        return RunPorts(
+            self.providers[settings.provider],
+            self.tools(),
+            self.record,
+            hub,
+            self.steer_waiting,
+            gate=self.gates.get(settings.provider) or RateGate(),
+            authority=authority,
+            recovery=self.recovery,
+            trace_soon=self.record.trace_soon,
+            last_request=self.record.last_request,
+        )
 
 
 @final
