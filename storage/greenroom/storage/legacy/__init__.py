@@ -1,0 +1,24 @@
+"""Databases of the older system: read, never written, and moved into our own.
+
+Only here are its names known: its kinds, its ids and the fields of its rows (AGT-05).
+"""
+
+from __future__ import annotations
+
+from ._agents import (
+    LegacyAgents as LegacyAgents,
+    LegacyError as LegacyError,
+    read_legacy_agents as read_legacy_agents,
+)
+from ._migration import (
+    AGENTS_VERSION as AGENTS_VERSION,
+    STEPS as STEPS,
+    Materialised as Materialised,
+    Step as Step,
+    aliases as aliases,
+    begin_import as begin_import,
+    builtin_changed as builtin_changed,
+    ensure_builtin as ensure_builtin,
+    is_due as is_due,
+    is_independent as is_independent,
+)
