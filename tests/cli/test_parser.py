@@ -10,7 +10,7 @@ from greenroom.cli._main import COMMANDS
 from greenroom.cli._parser import build_parser, flags_of
 
 ALL = tuple(COMMANDS)
-WORKING = [name for name in ALL if name != "demo"]
+WORKING = [name for name in ALL if name not in ("demo", "eval")]
 
 
 def parse(*argv: str) -> argparse.Namespace:
@@ -42,7 +42,7 @@ def test_every_flag_of_a_run_is_understood(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", WORKING)
-def test_every_command_but_the_demo_takes_a_state_folder(command: str) -> None:
+def test_every_command_that_keeps_something_takes_a_state_folder(command: str) -> None:
     needed = {"run": ["p"], "inspect": ["id"]}.get(command, [])
     assert parse(command, *needed, "--state", "here").state == "here"
 
@@ -66,6 +66,7 @@ def test_every_command_but_the_demo_takes_a_state_folder(command: str) -> None:
         ["sessions", "--limit", "²"],
         ["config", "--color", "sometimes"],
         ["demo", "--state", "here"],
+        ["eval", "--state", "here"],
     ],
 )
 def test_wrong_usage_is_refused_with_status_2(

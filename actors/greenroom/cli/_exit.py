@@ -19,7 +19,7 @@ class ExitCode(IntEnum):
 
     OK = 0
     RUN_FAILED = 1
-    """Also a problem that doctor found."""
+    """Also a problem that doctor found, and a scenario that failed."""
     USAGE = 2
     SESSION_HELD = 3
     UNANSWERED = 4
@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
 EXIT_CODE_HELP: Final = """\
 exit status:
   0    it worked
-  1    the run ended in an error, or doctor found a problem
+  1    the run ended in an error, a scenario failed, or doctor found a problem
   2    wrong usage or configuration
   3    the session is held by another engine
   4    a permission or question could not be answered (no terminal, no --yes)

@@ -20,6 +20,7 @@ from ._acp import acp_command
 from ._config import Config, default_config_file, load_config
 from ._demo import demo_command
 from ._doctor import doctor_command
+from ._eval import eval_command
 from ._exit import ExitCode, exit_code_for
 from ._faults import is_only, known_errors, log_to_stderr
 from ._harmless import harmless, json_line
@@ -109,6 +110,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "sessions": sessions_command,
     "inspect": inspect_command,
     "doctor": doctor_command,
+    "eval": eval_command,
     "config": show_config,
 }
 """What can be run; the parser offers exactly these."""

@@ -141,6 +141,23 @@ def _doctor(parser: _SubParser) -> None:
     _add_state(parser)
 
 
+def _eval(parser: _SubParser) -> None:
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        help="scenarios of your own, in TOML or JSON",
+    )
+    parser.add_argument(
+        "--only",
+        metavar="ID",
+        action="append",
+        help="run this scenario alone; may be given again for more",
+    )
+    _add_json(parser, "print the report as one JSON object")
+    _add_color(parser)
+
+
 def _config(parser: _SubParser) -> None:
     _add_model(parser)
     _add_json(parser, "print one JSON object")
@@ -176,6 +193,11 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
         "examine the state folder, and repair what can be repaired",
         "Without an option it only reads, beside whoever works in the folder.",
         _doctor,
+    ),
+    "eval": (
+        "run scenarios of a scripted model, and judge how they end",
+        "Needs no key, keeps nothing; without FILE it runs those all must pass.",
+        _eval,
     ),
     "config": (
         "print every setting and where it came from",

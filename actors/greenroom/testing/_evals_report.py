@@ -53,6 +53,9 @@ class Persisted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     provider_rounds: int
     tool_calls: int
     usage: Usage | None
+    created_at: float
+    """Seconds since the epoch, by the clock that stands; so is the next."""
+    updated_at: float
 
 
 class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -215,6 +218,8 @@ def _persisted(message: MessageRecord, revisions: Sequence[MessageRecord]) -> Pe
         provider_rounds=metadata.provider_rounds,
         tool_calls=metadata.tool_calls,
         usage=stored_usage(message),
+        created_at=message.created_at,
+        updated_at=message.updated_at,
     )
 
 
