@@ -38,6 +38,7 @@ from greenroom.protocol import (
     Plan,
     PlanEntry,
     SessionId,
+    TextBlock,
 )
 from greenroom.storage import (
     Appended,
@@ -56,6 +57,7 @@ from greenroom.storage import (
     Seen,
     Store,
     Tape,
+    archived_fact,
     message_fact,
     plan_fact,
     retraction_fact,
@@ -593,6 +595,79 @@ def check_sessions_page_by_their_last_update(world: World) -> None:
     assert [row.id for row in more] == ["s2", "s1", "s0"]
 
 
+def check_a_list_is_filtered_and_paged_by_the_same_key(world: World) -> None:
+    peer = world.join()
+    for n in range(12):
+        settings = msgspec.structs.replace(
+            SETTINGS, title=f"Straße {n}", agent_id=f"agent-{n % 2}"
+        )
+        tape = peer.tape(SessionId(f"s{n:02}"), now=float(n))
+        facts = [settings_fact(settings, revision="2")]
+        if n % 3 == 0:
+            facts.append(archived_fact(archived=True, revision="3"))
+        write(peer.store, tape.append_piece(facts, now=float(n)))
+    numbers = [
+        [int(row.id[1:]) for row in rows]
+        for rows in (
+            peer.store.sessions(agent="agent-1"),
+            peer.store.sessions(agent="nobody"),
+            peer.store.sessions(archived=True),
+            peer.store.sessions(archived=False, agent="agent-0"),
+            peer.store.sessions(title="STRASSE 1"),
+            peer.store.sessions(title="%"),
+        )
+    ]
+    assert numbers == [
+        [11, 9, 7, 5, 3, 1],
+        [],
+        [9, 6, 3, 0],
+        [10, 8, 4, 2],
+        [11, 10, 1],
+        [],
+    ]
+    page = peer.store.sessions(2, archived=True)
+    key = page[-1].updated_at, page[-1].id
+    assert [row.id for row in peer.store.sessions(2, key, archived=True)] == [
+        "s03",
+        "s00",
+    ]
+
+
+def check_a_session_is_put_away_and_taken_back(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    first = peer.store.session(S1)
+    assert first is not None
+    assert first.archived_at is None
+    for n, archived in enumerate((True, False, True)):
+        fact = archived_fact(archived=archived, revision=str(n))
+        write(peer.store, tape.append_piece([fact], now=5.0 + n))
+        row = peer.store.session(S1)
+        assert row is not None
+        assert row.archived_at == (5.0 + n if archived else None)
+        # It keeps its place in the list.
+        assert row.updated_at == first.updated_at
+    peer.store.rebuild(S1)
+    again = peer.store.session(S1)
+    assert again is not None
+    assert again.archived_at == 7.0
+    assert verify(peer.store) == []
+
+
+def check_a_page_can_be_of_one_role(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    records = [
+        message(name=f"m{n}", order=n, role="user" if n % 3 == 0 else "assistant")
+        for n in range(1, 10)
+    ]
+    write(peer.store, tape.append_piece(map_facts(*records), now=1.0))
+    of_user = [record for record in records if record.role == "user"]
+    assert peer.store.messages(S1, role="user") == of_user
+    assert peer.store.messages(S1, 9, 1, role="user") == of_user[1:2]
+    assert peer.store.broken_messages(S1) == []
+
+
 def check_plan_and_settings_are_the_newest(world: World) -> None:
     peer = world.join()
     tape = peer.tape()
@@ -712,6 +787,63 @@ def check_search_finds_all_words_newest_first(world: World) -> None:
     assert peer.store.search("strasse fine") == [(S1, 7)]
     assert peer.store.search("apple", scope_prefix="s") == [(S1, 4), (S1, 3)]
     assert peer.store.search("apple", scope_prefix="t") == []
+
+
+def check_a_message_is_found_whole_and_at_its_newest_revision(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    first = message("red", role="assistant", status="pending")
+    blocks = (TextBlock(id=ItemId("m1-1"), text="apple"),)
+    final = msgspec.structs.replace(first, blocks=blocks, status="sent")
+    write(peer.store, tape.append_piece(map_facts(first, final), now=1.0))
+    peer.store.index_pending()
+    assert peer.store.search("red apple") == [(S1, 4)]
+    (hit,) = peer.store.search_messages("apple red")
+    assert (hit.session_id, hit.message_id, hit.order_seq, hit.role, hit.title) == (
+        S1,
+        MESSAGE,
+        1,
+        "assistant",
+        SETTINGS.title,
+    )
+    assert hit.snippet == "red apple"
+    edited = (TextBlock(id=ItemId("m1-1"), text="pear"),)
+    newer = msgspec.structs.replace(final, blocks=edited, updated_at=2.0)
+    write(peer.store, tape.append_piece(map_facts(newer), now=2.0))
+    peer.store.index_pending()
+    assert peer.store.search("apple") == []
+    assert peer.store.search("red pear") == [(S1, 5)]
+    # A late revision of what is finished changes nothing but the place.
+    late = msgspec.structs.replace(first, updated_at=3.0)
+    write(peer.store, tape.append_piece(map_facts(late), now=3.0))
+    peer.store.index_pending()
+    assert peer.store.search("red pear") == [(S1, 6)]
+    write(peer.store, tape.append_piece([retraction_fact(MESSAGE)], now=4.0))
+    peer.store.index_pending()
+    assert peer.store.search("pear") == []
+    assert peer.store.search_messages("pear") == []
+
+
+def check_messages_are_searched_in_all_sessions_or_in_one(world: World) -> None:
+    peer = world.join()
+    for scope in (S1, S2):
+        tape = peer.tape(scope)
+        records = [
+            message(f"apple {scope} {n}", name=f"m{n}", order=n, at=float(n))
+            for n in range(1, 61)
+        ]
+        write(peer.store, tape.append_piece(map_facts(*records), now=1.0))
+    while peer.store.index_pending():
+        pass
+    assert len(peer.store.search_messages("apple")) == 12
+    assert len(peer.store.search_messages("apple", limit=0)) == 1
+    assert len(peer.store.search_messages("apple", limit=999)) == 50
+    found = peer.store.search_messages("apple", S2, 50)
+    assert {hit.session_id for hit in found} == {S2}
+    assert [hit.order_seq for hit in found] == list(range(60, 10, -1))
+    assert peer.store.search_messages("") == []
+    assert peer.store.search_messages("pear") == []
+    assert peer.store.search_messages("apple", SessionId("nobody")) == []
 
 
 def check_operators_in_a_query_are_literal(world: World) -> None:
