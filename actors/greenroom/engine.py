@@ -36,7 +36,13 @@ from greenroom.actors.kernel import (
     SystemIds,
     open_system,
 )
-from greenroom.actors.providers import Fail, Provider as Provider, RehearsalProvider
+from greenroom.actors.providers import (
+    Fail,
+    Provider as Provider,
+    RateGate,
+    RateLimit as RateLimit,
+    RehearsalProvider,
+)
 from greenroom.actors.readers import InlineReaders, open_readers
 from greenroom.actors.sessions import (
     PieceWriter,
@@ -201,6 +207,7 @@ async def open_engine(
     store: Store | None = None,
     provider: Provider | None = None,
     providers: Iterable[Provider] = (),
+    rate_limits: Mapping[str, RateLimit] | None = None,
     tools: Iterable[Tool] = (),
     builtin: bool = True,
     program: str = "greenroom",
@@ -221,6 +228,8 @@ async def open_engine(
             be told whole is an error.
         provider: who answers; without one, turns end in an error that says so.
         providers: more of them; a session chooses by id.
+        rate_limits: how often a provider may be asked, by its id; all sessions of
+            this engine wait in one queue for it. Without one it is asked at once.
         tools: your own, beside the built-in ones.
         builtin: whether the built-in tools are offered.
         program: who this is, for other engines on the same folder.
@@ -261,6 +270,7 @@ async def open_engine(
             scratch=folder / "scratch",
             environment=os.environ if environment is None else environment,
             idle_seconds=idle_seconds,
+            gates=_gates(by_id, rate_limits or {}),
         )
         sessions = Sessions(world, system.supervisor("sessions").spawn)
         yield Engine(folder, report, system, sessions, readers, world, registry)
@@ -321,6 +331,15 @@ def _by_id(
 ) -> dict[str, Provider]:
     chosen = ([] if provider is None else [provider]) + list(providers)
     return {each.id: each for each in chosen or [RehearsalProvider(_nobody)]}
+
+
+def _gates(
+    providers: Mapping[str, Provider], limits: Mapping[str, RateLimit]
+) -> dict[str, RateGate]:
+    for unknown in limits.keys() - providers.keys():
+        known = ", ".join(sorted(providers))
+        raise ValueError(f"rate limit for no provider: {unknown!r}; there is {known}")
+    return {each: RateGate(limits.get(each)) for each in providers}
 
 
 def _nobody(_: ModelRequest) -> list[Fail]:

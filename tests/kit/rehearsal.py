@@ -15,7 +15,7 @@ import attrs
 import trio
 from kit.laws import check_laws, check_requests
 
-from greenroom.engine import Engine, SessionHandle
+from greenroom.engine import Engine, RateLimit, SessionHandle
 from greenroom.protocol import (
     JournalError,
     SessionId,
@@ -114,6 +114,7 @@ async def open_stage(
     session_id: str | None = None,
     replayable: bool = True,
     provider: Any = None,
+    rate_limit: RateLimit | None = None,
     **settings: Any,
 ) -> AsyncIterator[Stage]:
     """Open an engine in *tmp_path* with one session, or an old one by its id."""
@@ -121,7 +122,12 @@ async def open_stage(
     workspace = tmp_path / "workspace"
     workspace.mkdir(exist_ok=True)
     async with open_test_engine(
-        tmp_path, provider, *tools, builtin=builtin, seed=len(session_id or "")
+        tmp_path,
+        provider,
+        *tools,
+        builtin=builtin,
+        seed=len(session_id or ""),
+        rate_limits=None if rate_limit is None else {provider.id: rate_limit},
     ) as engine:
         if session_id is None:
             session = await engine.create_session(workspace=workspace, **settings)

@@ -8,6 +8,7 @@ nothing here changes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from kit.stores import (
     S1,
     S2,
     SETTINGS,
+    Peer,
     World,
     bootstrap,
     dispatch,
@@ -30,10 +32,14 @@ from kit.stores import (
 )
 
 from greenroom.protocol import (
+    MAX_TRACE_BYTES,
     ActionBlock,
+    AgentRow,
+    AttemptTrace,
     Fact,
     ItemId,
     JournalError,
+    MessageId,
     MessageRecord,
     Plan,
     PlanEntry,
@@ -859,8 +865,224 @@ def check_operators_in_a_query_are_literal(world: World) -> None:
     assert peer.store.search("") == []
 
 
+#### Traces of attempts
+
+
+def trace(seq: int = 1, attempt: int = 1, text: str = "{}", **other: Any) -> Any:
+    fields = {"run_id": RUN, "message_id": MESSAGE, "created_at": 1.0} | other
+    return AttemptTrace(
+        logical_round=1,
+        request_seq=seq,
+        physical_attempt=attempt,
+        provider="p",
+        model="m",
+        payload=text,
+        **fields,
+    )
+
+
+def keep(peer: Peer, tape: Tape, *made: AttemptTrace) -> None:
+    for one in made:
+        write(peer.store, tape.trace_piece(lambda one=one: one))
+
+
+def check_traces_are_returned_as_they_were_kept(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    head = tape.head
+    one, two = trace(1, 1, '{"a":1}'), trace(2, 1, "cut", truncated=True)
+    other = trace(1, 1, run_id=OTHER_RUN, message_id=MessageId("m2"))
+    keep(peer, tape, one, two, other, trace(1, 1, '{"another":true}'))
+    assert peer.store.traces(S1) == [one, two, other]
+    assert peer.store.traces(S1, MESSAGE) == [one, two]
+    assert peer.store.traces(S1, limit=1) == [other]
+    assert peer.store.traces(S2) == []
+    # They are beside the tape, and change nothing of it.
+    assert peer.store.heads([S1]) == [(S1, head)]
+
+
+def check_a_request_has_the_trace_of_its_highest_attempt(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    keep(peer, tape, trace(1, 2, "2"), trace(1, 10, "10"), trace(1, 3, "3"))
+    keep(peer, tape, trace(2, 1, "other"))
+    found = peer.store.request_trace(S1, MESSAGE, 1)
+    assert found is not None
+    assert found.payload == "10"
+    assert peer.store.request_trace(S1, MESSAGE, 3) is None
+    assert peer.store.request_trace(S1, "m2", 1) is None
+
+
+def check_the_newest_traces_are_kept(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    keep(peer, tape, *(trace(n) for n in range(1, 104)))
+    kept = [each.request_seq for each in peer.store.traces(S1, limit=500)]
+    assert kept == list(range(4, 104))
+
+
+def check_a_trace_out_of_bounds_is_refused(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    for bad in (
+        trace(text="x" * (MAX_TRACE_BYTES + 1)),
+        trace(text="a\x00b"),
+        trace(message_id=MessageId("")),
+        trace(-1),
+    ):
+        with pytest.raises(RefusedFactError):
+            keep(peer, tape, bad)
+    assert peer.store.traces(S1) == []
+
+
+def check_a_trace_needs_the_token_in_force(world: World) -> None:
+    peer = world.join()
+    old = peer.tape().grant
+    peer.acquire()
+    assert peer.store.keep_trace(old, trace()) == Fenced(S1, old.token)
+    assert peer.store.traces(S1) == []
+
+
+def check_a_trace_is_undone_with_its_piece_and_forgotten_with_its_session(
+    world: World,
+) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    keep(peer, tape, *(trace(n) for n in range(1, 101)))
+
+    def fail(store: Store) -> None:
+        assert store.keep_trace(tape.grant, trace(101)) is None
+        raise LookupError
+
+    (settled,) = run_pieces(peer.store, Piece(fail))
+    assert isinstance(settled.error, LookupError)
+    kept = [each.request_seq for each in peer.store.traces(S1)]
+    assert kept == list(range(1, 101))
+    write(peer.store, tape.reset_piece(bootstrap(), now=2.0))
+    assert peer.store.traces(S1) == []
+    assert peer.store.last_request(S1, MESSAGE) == 0
+
+
+def check_the_last_request_is_the_highest_of_manifest_attempt_and_trace(
+    world: World,
+) -> None:
+    peer = world.join()
+    tape = peer.tape()
+
+    def told(name: str, key: int, payload: Any) -> None:
+        text = msgspec.json.encode(payload).decode()
+        fact = msgspec.structs.replace(event(key, name=name), payload=text)
+        write(peer.store, tape.append_piece([fact], now=1.0))
+
+    assert peer.store.last_request(S1, MESSAGE) == 0
+    assert peer.store.last_request(S2, MESSAGE) == 0
+    told("view/assembled", 1, {"messageId": MESSAGE, "requestSeq": 3})
+    assert peer.store.last_request(S1, MESSAGE) == 3
+    told("provider/attempt_completed", 2, {"messageId": MESSAGE, "requestSeq": 12})
+    assert peer.store.last_request(S1, MESSAGE) == 12
+    keep(peer, tape, trace(13), trace(99, message_id=MessageId("m2")))
+    assert peer.store.last_request(S1, MESSAGE) == 13
+    told("view/assembled", 3, {"messageId": MESSAGE, "requestSeq": 4})
+    told("note/taken", 4, {"messageId": MESSAGE, "requestSeq": 50})
+    # What is no number counts nothing, whatever else it is.
+    told("view/assembled", 5, {"messageId": MESSAGE, "requestSeq": "60"})
+    told("view/assembled", 6, {"messageId": MESSAGE, "requestSeq": 60.5})
+    told("view/assembled", 7, ["messageId"])
+    assert peer.store.last_request(S1, MESSAGE) == 13
+    assert peer.store.last_request(S1, "m2") == 99
+
+
 def map_facts(*records: MessageRecord) -> list[Fact]:
     return [message_fact(record) for record in records]
+
+
+#### Agents and settings of the application
+
+
+def agent_row(agent_id: str, at: float = 1.0, **fields: object) -> AgentRow:
+    kept = {"kind": "native", "source": "manual", "name": agent_id} | fields
+    return AgentRow(id=agent_id, created_at=at, updated_at=at, **kept)  # type: ignore[arg-type]
+
+
+def check_agents_are_kept_as_they_are_given_the_oldest_first(world: World) -> None:
+    store = world.join().store
+    odd = agent_row("b", 2.0, kind="?", config="{not json", avatar="[", icon="i")
+    rows = [agent_row("z", 1.0, enabled=False, protected=True), odd]
+    for row in reversed(rows):
+        store.put_agent(row)
+    assert store.agents() == rows
+    assert store.agent("b") == odd
+    assert store.agent("c") is None
+    store.put_agent(agent_row("z", 1.0, state='{"a":1}'))
+    assert store.agents() == [agent_row("z", 1.0, state='{"a":1}'), odd]
+
+
+def check_an_agent_that_is_dropped_is_gone(world: World) -> None:
+    store = world.join().store
+    store.put_agent(agent_row("a"))
+    assert store.drop_agent("a")
+    assert not store.drop_agent("a")
+    assert store.agents() == []
+
+
+def check_an_agent_out_of_bounds_is_refused(world: World) -> None:
+    store = world.join().store
+    wrong: list[dict[str, object]] = [
+        {"name": ""},
+        {"name": "n" * 201},
+        {"kind": "k" * 41},
+        {"description": "d" * 2_001},
+        {"config": "c" * (1 << 20) + "c"},
+        {"config": "é" * (600 << 10)},
+        {"state": "\x00"},
+        {"icon": "\ud800"},
+        {"at": float("nan")},
+    ]
+    for fields in wrong:
+        with pytest.raises(RefusedFactError):
+            store.put_agent(agent_row("a", **fields))  # type: ignore[arg-type]
+    with pytest.raises(RefusedFactError):
+        store.put_agent(agent_row("i" * 201))
+    assert store.agents() == []
+
+
+def check_a_thousand_agents_are_kept_and_no_more(world: World) -> None:
+    store = world.join().store
+    fill = Piece(lambda s: [s.put_agent(agent_row(f"a{n}")) for n in range(1_000)])
+    write(store, fill)
+    with pytest.raises(RefusedFactError):
+        store.put_agent(agent_row("one more"))
+    store.put_agent(agent_row("a7", name="changed"))
+    assert len(store.agents()) == 1_000
+
+
+def check_settings_of_the_application_are_kept_by_key(world: World) -> None:
+    store = world.join().store
+    store.put_app_setting("a", "1", now=1.0)
+    store.put_app_setting("b", '{"x":[]}', now=1.0)
+    store.put_app_setting("a", "2", now=2.0)
+    assert (store.app_setting("a"), store.app_setting("b")) == ("2", '{"x":[]}')
+    store.put_app_setting("a", None, now=3.0)
+    assert store.app_setting("a") is None
+    for key, value in (("", "1"), ("k" * 201, "1"), ("k", "{")):
+        with pytest.raises(RefusedFactError):
+            store.put_app_setting(key, value, now=1.0)
+
+
+def check_a_piece_that_fails_leaves_no_agent_and_no_setting(world: World) -> None:
+    store = world.join().store
+    store.put_agent(agent_row("a"))
+
+    def fail(inner: Store) -> None:
+        inner.drop_agent("a")
+        inner.put_agent(agent_row("b"))
+        inner.put_app_setting("k", "1", now=1.0)
+        raise ValueError
+
+    (settled,) = run_pieces(store, Piece(fail))
+    assert isinstance(settled.error, ValueError)
+    assert store.agents() == [agent_row("a")]
+    assert store.app_setting("k") is None
 
 
 CHECKS: dict[str, Check] = {

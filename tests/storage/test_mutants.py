@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
 import pytest
 from kit.store_contract import CHECKS
 from kit.stores import MemoryWorld
@@ -151,6 +152,26 @@ class ResetKeepsTheInbox(Mutant):
         for command in kept if isinstance(kept, list) else []:
             self.store.post(grant.scope, command.command_id, command.body, now=1.0)
         return result
+
+
+class AnyAttemptWillDo(Mutant):
+    def request_trace(self, scope: Any, message_id: str, request_seq: int) -> Any:
+        found = self.store.traces(scope, message_id)
+        of_request = [trace for trace in found if trace.request_seq == request_seq]
+        return of_request[-1] if of_request else None
+
+
+class RequestsOfFactsOnly(Mutant):
+    def last_request(self, scope: Any, message_id: str) -> int:
+        seqs = {trace.request_seq for trace in self.store.traces(scope, message_id)}
+        last = self.store.last_request(scope, message_id)
+        return 0 if last in seqs else last
+
+
+class TraceOfAnybody(Mutant):
+    def keep_trace(self, grant: Grant, trace: Any) -> Any:
+        hot = self.store._tables.hot[grant.scope]
+        return self.store.keep_trace(attrs.evolve(grant, token=hot.token), trace)
 
 
 MUTANTS = Mutant.__subclasses__()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 from greenroom.actors.kernel import FixedClock, SeededIds
 from greenroom.actors.providers import Provider
 from greenroom.actors.tools import Tool
-from greenroom.engine import Engine, open_engine
+from greenroom.engine import Engine, RateLimit, open_engine
 from greenroom.storage import MemoryStore
 
 EPOCH: Final = 1_767_225_600.0
@@ -24,6 +24,7 @@ async def open_test_engine(
     *tools: Tool,
     builtin: bool = False,
     seed: int = 0,
+    rate_limits: Mapping[str, RateLimit] | None = None,
 ) -> AsyncGenerator[Engine]:
     """Open an engine whose state is in *folder*; equal seeds make equal ids.
 
@@ -34,6 +35,7 @@ async def open_test_engine(
         state=None if folder is None else folder / "state",
         store=MemoryStore.create() if folder is None else None,
         provider=provider,
+        rate_limits=rate_limits,
         tools=tools,
         builtin=builtin,
         clock=FixedClock(EPOCH),

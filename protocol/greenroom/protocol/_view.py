@@ -37,6 +37,7 @@ from ._messages import (
     ToolMessage,
     UserMessage,
 )
+from ._rejection import MAX_REJECTED, RejectedItem, neutralised
 
 NO_RESULT: Final = "no result: the turn ended before this call had one"
 UNNAMED_TOOL: Final = "unnamed_tool"
@@ -54,17 +55,25 @@ class ViewBuilder:
     # call every call the same: looking for a free number must not take ever longer.
     _call_ids: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
     _messages: list[ChatMessage] = attrs.field(factory=list[ChatMessage], init=False)
+    # Shared by all forks: what a provider refused once it refuses in later turns too.
+    _rejected: list[RejectedItem] = attrs.field(factory=list[RejectedItem], init=False)
 
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
         """What the next request carries."""
-        return tuple(self._messages)
+        return neutralised(self._messages, self._rejected)
+
+    def reject(self, item: RejectedItem) -> None:
+        """Leave *item* out from now on, in every builder that this one came from."""
+        self._rejected.append(item)
+        del self._rejected[:-MAX_REJECTED]
 
     def fork(self) -> ViewBuilder:
         """Return a builder that goes on from here and leaves this one as it is."""
         fork = ViewBuilder(self.provider, self.model)
         fork._call_ids = self._call_ids.copy()
         fork._messages = self._messages.copy()
+        fork._rejected = self._rejected
         return fork
 
     def add_system(self, text: str) -> None:

@@ -16,6 +16,9 @@ import msgspec
 from greenroom.protocol import (
     EXECUTION_PREFIX,
     MAX_PAYLOAD_BYTES,
+    MAX_SAFE_INTEGER,
+    MAX_TRACE_BYTES,
+    AttemptTrace,
     Fact,
     FactKind,
     JournalError,
@@ -157,6 +160,23 @@ def check_text(what: str, value: str, limit: int) -> None:
 def check_json(what: str, text: str) -> None:
     """Refuse *text* unless it is JSON within the bounds of a payload."""
     _check_json(what, text)
+
+
+def check_trace(trace: AttemptTrace) -> None:
+    """Refuse a trace that has no identity, or is too large to be kept."""
+    for what, value in (("run id", trace.run_id), ("message id", trace.message_id)):
+        check_text(what, value, MAX_IDENTITY)
+    for number in (trace.logical_round, trace.request_seq, trace.physical_attempt):
+        if not 0 <= number <= MAX_SAFE_INTEGER:
+            raise RefusedFactError(f"a trace counts {number!r}")
+    check_text("provider of a trace", trace.provider, MAX_IDENTITY)
+    check_text("model of a trace", trace.model, MAX_IDENTITY)
+    size = len(_encode("payload of a trace", trace.payload))
+    if "\x00" in trace.payload or size > MAX_TRACE_BYTES:
+        raise RefusedFactError(
+            f"payload of a trace has {size} bytes, at most {MAX_TRACE_BYTES} without a "
+            "NUL are kept"
+        )
 
 
 def _check_kind(fact: Fact) -> None:

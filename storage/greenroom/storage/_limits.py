@@ -13,6 +13,8 @@ MAX_ENTRIES: Final = 1_000
 MAX_ROWS: Final = 500
 MAX_HITS: Final = 100
 MAX_MESSAGE_HITS: Final = 50
+MAX_TRACES: Final = 100
+"""Traces of one session that are kept, the newest."""
 REMEMBERED: Final = 16
 """Results of appends with an id that are kept for each session."""
 

@@ -27,6 +27,7 @@ from typing import Any, Final, Literal, Protocol
 import attrs
 
 from greenroom.protocol import (
+    AttemptTrace,
     Fact,
     JournalRecord,
     MessageId,
@@ -37,6 +38,8 @@ from greenroom.protocol import (
     SessionSettings,
     TapeEntry,
 )
+
+from ._agents import AgentReader, AgentWriter
 
 MAX_PAGE_BYTES: Final = 8 << 20
 """Payloads and metas in one page; one entry is always returned."""
@@ -214,7 +217,7 @@ class OpenRun:
     """Every journal entry that names the run, in order."""
 
 
-class Reader(Protocol):
+class Reader(AgentReader, Protocol):
     """Reads; each call is one short transaction, none outlives it."""
 
     def page(
@@ -352,12 +355,32 @@ class Reader(Protocol):
         """Return the JSON text last put by `cache_blocks`, or ``None``."""
         ...
 
+    def traces(
+        self, scope: SessionId, message_id: str | None = None, limit: int = 100
+    ) -> list[AttemptTrace]:
+        """Return the newest traces, of one message or of all, oldest first."""
+        ...
+
+    def request_trace(
+        self, scope: SessionId, message_id: str, request_seq: int
+    ) -> AttemptTrace | None:
+        """Return the trace of the request's highest attempt (TRY-23)."""
+        ...
+
+    def last_request(self, scope: SessionId, message_id: str) -> int:
+        """Return the highest request number that was used for the message (RUN-04).
+
+        Of its view manifests, its attempts and its traces, whichever got furthest;
+        0 when there is none. Costs the same in a session of any length.
+        """
+        ...
+
     def close(self) -> None:
         """Close the connection."""
         ...
 
 
-class Store(Reader, Protocol):
+class Store(Reader, AgentWriter, Protocol):
     """One writer. Every method is one transaction, or one savepoint in a group."""
 
     def join(self, node: str, addr: str, ttl: float, *, now: float) -> Member:
@@ -459,6 +482,13 @@ class Store(Reader, Protocol):
         """Keep the blocks of a message in progress; a cache, not a fact (PER-05).
 
         Dropped by the message's next revision; ignored for a finished message.
+        """
+        ...
+
+    def keep_trace(self, grant: Grant, trace: AttemptTrace) -> Fenced | None:
+        """Keep what an attempt sent; the same attempt again changes nothing.
+
+        Of a session the newest 100 are kept. A reset or delete forgets them.
         """
         ...
 

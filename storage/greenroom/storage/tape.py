@@ -15,6 +15,7 @@ from typing import TypeVar, final
 import attrs
 
 from greenroom.protocol import (
+    AttemptTrace,
     DispatchCommitted,
     Fact,
     JournalError,
@@ -144,6 +145,20 @@ class Tape:
                 self._checked(result)
 
         return Piece(write)
+
+    def trace_piece(self, make: Callable[[], AttemptTrace]) -> Piece:
+        """Return the piece that keeps the trace that *make* makes, in the writer."""
+
+        def write(store: Store) -> None:
+            result = store.keep_trace(self.grant, make())
+            if result is not None:
+                self._checked(result)
+
+        return Piece(write)
+
+    def last_request_piece(self, message_id: str) -> Piece:
+        """Return the piece that reads `Reader.last_request`, after what is queued."""
+        return Piece(lambda store: store.last_request(self.scope, message_id))
 
     def release_piece(self, *, now: float) -> Piece:
         """Return the piece that gives the grant back."""

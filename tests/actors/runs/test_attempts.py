@@ -132,7 +132,7 @@ async def test_the_wait_for_a_retry_hears_a_cancel_at_once(tmp_path):
 @pytest.mark.contract("TRY-06")
 @pytest.mark.parametrize("delay", [float("nan"), float("inf"), -1.0])
 async def test_a_delay_that_is_none_is_a_bug(delay):
-    waits = Attempts(*[None] * 5)  # pyright: ignore[reportArgumentType]
+    waits = Attempts(*[None] * 6)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InternalError):
         await waits._wait(delay)
 

@@ -1,47 +1,61 @@
 """One round's exchange with the provider: its attempts, and the only retry (TRY-01).
 
-Steps of an attempt: wait for the retry, check for a cancel, count, stream, record,
-decide (TRY-21). Everything but usage, stop and failure commits output the moment it is
-passed on; what is committed is never replayed, and kept (TRY-11, TRY-12). The three
-control events wait for the decision.
+Steps of an attempt: wait for the retry, enter the gate, clear its notice, check for a
+cancel, check the authority, count, stream, record, decide (TRY-21). Everything but
+usage, stop and failure commits output the moment it is passed on; what is committed is
+never replayed, and kept (TRY-11, TRY-12). The three control events wait for the
+decision. Without a retry they are delivered in one order: the usage of all attempts,
+the failure, the stop; then what the stream raised is raised (TRY-15).
+
+A round sends one payload, again where that is safe. Two things change the payload, and
+make it the next request of the same round (TRY-22): an item that the provider refuses
+is left out once, and an overflow is given to the recovery port.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final, Literal, final
 
 import attrs
+import msgspec
 import trio
 
 from greenroom.actors.kernel import Context
+from greenroom.actors.providers import Provider, ShowsWire
 from greenroom.protocol import (
-    Draft,
+    AttemptTrace,
+    Counters,
     Fact,
     FactKind,
     FailureClass,
-    Fault,
+    GreenroomError,
     InternalError,
     MessageId,
     ModelRequest,
     ProviderFailure,
+    RejectedItem,
     RetryBudget,
     RetryDecision,
     RetryVerdict,
     RunId,
     SourceType,
     Stop,
-    StopReason,
     StreamEvent,
     Usage,
     UsageReported,
+    WireRequest,
     add_usage,
+    attempt_trace,
     classify_failure,
     decide_retry,
     make_payload,
-    safe_text,
+    neutralised,
+    rejected_item,
     server_delay_ms,
 )
+from greenroom.protocol.providers import failure_from_exception
 
 from ._ports import RunPorts
 from ._settlement import Progress
@@ -50,11 +64,29 @@ RequestOrigin = Literal["chat", "resume", "tool_loop", "context_recovery"]
 
 ATTEMPT_SCHEMA: Final = 2
 
+OVERFLOW_AFTER_OUTPUT: Final = "context_overflow_after_output"
+
 PREMATURE_EOF: Final = ProviderFailure(
     message="the provider closed the stream before the reply was finished",
     code="premature_eof",
     retryable=True,
 )
+
+
+class ProviderRaisedError(GreenroomError):
+    """The provider raised instead of reporting a failure; that is the cause."""
+
+    code = "provider_raised"
+
+    def __init__(self, failure: ProviderFailure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class LostAuthorityError(GreenroomError):
+    """The run may not ask the model any more: the session goes on without it."""
+
+    code = "lost_authority"
 
 
 @attrs.frozen
@@ -68,58 +100,153 @@ class AttemptIdentity:
     origin: RequestOrigin
 
 
-@attrs.frozen
-class RoundReply:
-    """What the attempts of a round came to."""
-
-    stop: StopReason | None
-    failure: Fault | None = None
-    overflow: bool = False
-
-
 @final
 @attrs.define(eq=False)
 class _Attempt:
     """What one send brought."""
 
     usage: Usage | None = None
-    stop: StopReason | None = None
+    stop: Stop | None = None
     failure: ProviderFailure | None = None
+    raised: Exception | None = None
     committed: bool = False
     aborted: bool = False
 
     @property
     def fault(self) -> ProviderFailure | None:
         """Why it failed; a stream without stop and failure was cut."""
-        if self.failure is None and self.stop is None:
-            return PREMATURE_EOF
-        return self.failure
+        if self.failure is not None:
+            return self.failure
+        if self.raised is not None:
+            return _failure_of(self.raised)
+        return PREMATURE_EOF if self.stop is None else None
 
 
 @final
 @attrs.define(eq=False)
 class Attempts:
-    """Sends one payload, again where that is safe, until there is a reply."""
+    """Sends the payloads of one round until there is a reply."""
 
     ports: RunPorts
     ctx: Context[Any]
-    draft: Draft
     progress: Progress
     identity: AttemptIdentity
+    deliver: Callable[[StreamEvent], None]
+    """Takes output as it comes, and the rest when nothing is sent any more."""
+    advance: Callable[[], None]
+    """Called when the payload changes, to count the next request."""
+    reject: Callable[[RejectedItem], None] = attrs.field(default=lambda _: None)
+    """Told what later requests are to leave out."""
     budget: RetryBudget = attrs.field(factory=RetryBudget)
+    _usage: Usage | None = attrs.field(default=None, init=False)
+    """Of all attempts so far, until it is delivered."""
+    _left_out: bool = attrs.field(default=False, init=False)
+    """An item was left out in this round; that is done once."""
 
-    async def run(self, request: ModelRequest) -> RoundReply:
-        """Return the reply to *request*; its blocks are in the draft."""
+    async def run(self, request: ModelRequest) -> None:
+        """Send *request*, and what becomes of it, until there is a reply.
+
+        Raises:
+            ProviderRaisedError: the stream raised; everything else is delivered.
+            LostAuthorityError: the run is not the session's current one any more.
+        """
+        try:
+            attempt, verdict = await self._converse(request)
+        finally:
+            # Before anything is raised, be it a cancellation.
+            self._deliver_usage()
+        fault = attempt.fault
+        told = fault and _told(fault, attempt, verdict)
+        if told is not None and (attempt.failure or attempt.raised is None):
+            self.deliver(told)
+        if attempt.stop is not None:
+            self.deliver(attempt.stop)
+        if attempt.raised is not None:
+            assert told is not None
+            raise ProviderRaisedError(told) from attempt.raised
+
+    def _deliver_usage(self) -> None:
+        usage, self._usage = self._usage, None
+        if usage is not None:
+            self.deliver(UsageReported(usage=usage))
+
+    #### Payloads
+
+    async def _converse(self, request: ModelRequest) -> tuple[_Attempt, RetryVerdict]:
+        while True:
+            attempt, verdict = await self._send_until_decided(request)
+            changed = await self._changed(request, attempt)
+            if changed is None:
+                return attempt, verdict
+            request = changed
+            self.advance()
+            self.identity = attrs.evolve(self.identity, origin="context_recovery")
+
+    async def _changed(
+        self, request: ModelRequest, attempt: _Attempt
+    ) -> ModelRequest | None:
+        fault = attempt.fault
+        if fault is None:
+            self.progress.recovery = self.progress.recovery.close()
+            return None
+        if attempt.committed:
+            return None
+        if classify_failure(fault) is FailureClass.CONTEXT_OVERFLOW:
+            return await self._recovered(request, fault)
+        return self._without_rejected(request, fault)
+
+    async def _recovered(
+        self, request: ModelRequest, fault: ProviderFailure
+    ) -> ModelRequest | None:
+        latch = self.progress.recovery.begin()
+        if latch is None or self.ports.recovery is None:
+            return None
+        changed = await self.ports.recovery.recover(request, fault)
+        if changed is None or changed == request:
+            return None
+        self.progress.recovery = latch
+        return changed
+
+    def _without_rejected(
+        self, request: ModelRequest, fault: ProviderFailure
+    ) -> ModelRequest | None:
+        item = None if self._left_out else rejected_item(request.messages, fault)
+        if item is None:
+            return None
+        self._left_out = True
+        self.reject(item)
+        messages = neutralised(request.messages, [item])
+        return msgspec.structs.replace(request, messages=messages)
+
+    #### Attempts
+
+    async def _send_until_decided(
+        self, request: ModelRequest
+    ) -> tuple[_Attempt, RetryVerdict]:
         delay_ms = 0
         while True:
-            await self._wait(delay_ms)
+            await self._admit(delay_ms)
             attempt = await self._send(request)
-            verdict = self._decide(attempt)
-            self._record(attempt, verdict, retried=self.budget.used > 0)
+            verdict = self._record(attempt)
+            self._usage = add_usage(self._usage, attempt.usage)
             if verdict.decision is not RetryDecision.RETRY_SCHEDULED:
-                return _reply(attempt, verdict)
+                return attempt, verdict
             self.budget = self.budget.spend()
             delay_ms = verdict.delay_ms or 0
+
+    async def _admit(self, delay_ms: float) -> None:
+        await self._wait(delay_ms)
+        try:
+            await self.ports.gate.enter(self._tell_gate)
+        finally:
+            self.ports.watchers.waiting(None)
+        # After a cancel nothing is sent.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not self.ports.authority(self.progress.counters.request_seq):
+            raise LostAuthorityError(
+                f"run {self.identity.run_id} is not the session's current one any more"
+            )
+        self.progress.counters = self.progress.counters.enter_attempt()
 
     async def _wait(self, delay_ms: float) -> None:
         if not (math.isfinite(delay_ms) and delay_ms >= 0):
@@ -129,12 +256,13 @@ class Attempts:
             self.ports.watchers.waiting("backoff", trio.current_time() + seconds)
             await trio.sleep(seconds)
             self.ports.watchers.waiting(None)
-        # After a cancel nothing is sent.
-        await trio.lowlevel.checkpoint_if_cancelled()
+
+    def _tell_gate(self, until: float) -> None:
+        self.ports.watchers.waiting("rate_gate", until)
 
     async def _send(self, request: ModelRequest) -> _Attempt:
-        self.progress.counters = self.progress.counters.enter_attempt()
         attempt = _Attempt()
+        self._trace(request)
         try:
             stream = self.ports.provider.stream(
                 request, waiting=self.ports.watchers.waiting
@@ -143,16 +271,14 @@ class Attempts:
                 async for event in events:
                     self._take(event, attempt)
         except Exception as exc:
-            attempt.failure = ProviderFailure(
-                message=f"{type(exc).__name__}: {exc}", code="provider_raised"
-            )
+            attempt.raised = exc
         except BaseException:
             # A cancellation, bare or in a group.
             attempt.aborted = True
-            self._record(attempt, self._decide(attempt), retried=self.budget.used > 0)
+            self._record(attempt)
+            self._usage = add_usage(self._usage, attempt.usage)
             raise
         finally:
-            self.progress.usage = add_usage(self.progress.usage, attempt.usage)
             self.ports.watchers.waiting(None)
         return attempt
 
@@ -160,22 +286,22 @@ class Attempts:
         match event:
             case UsageReported(usage=usage):
                 attempt.usage = usage
-            case Stop(reason=reason):
-                attempt.stop = reason
+            case Stop():
+                attempt.stop = event
             case ProviderFailure():
                 # The first one is the cause; what follows it is its consequence.
                 attempt.failure = attempt.failure or event
             case _:
-                self._commit(event, attempt)
+                attempt.committed = True
+                self.deliver(event)
 
-    def _commit(self, event: StreamEvent, attempt: _Attempt) -> None:
-        if not attempt.committed:
-            attempt.committed = True
-            if self.progress.first_output_at is None:
-                self.progress.first_output_at = self.ctx.clock.now()
-        identity = self.identity
-        for change in self.draft.apply(event):
-            self.ports.watchers.change(identity.run_id, identity.message_id, change)
+    #### What follows, and what is kept of it
+
+    def _record(self, attempt: _Attempt) -> RetryVerdict:
+        verdict = self._decide(attempt)
+        fact = attempt_fact(self.identity, self.progress.counters, attempt, verdict)
+        self.ports.record.append_soon([fact])
+        return verdict
 
     def _decide(self, attempt: _Attempt) -> RetryVerdict:
         fault = attempt.fault
@@ -196,38 +322,62 @@ class Attempts:
             max_told_ms=self.ports.provider.max_told_ms,
         )
 
-    def _record(
-        self, attempt: _Attempt, verdict: RetryVerdict, *, retried: bool
-    ) -> None:
-        fact = attempt_fact(self.identity, self.progress, attempt, verdict, retried)
-        self.ports.record.append_soon([fact])
+    def _trace(self, request: ModelRequest) -> None:
+        # Values, taken now: when the trace is made the run may be at its next attempt.
+        at = self.ctx.clock.now()
+        provider = self.ports.provider
+        identity, counters = self.identity, self.progress.counters
+
+        def make() -> AttemptTrace:
+            return attempt_trace(
+                identity.run_id,
+                identity.message_id,
+                counters,
+                provider=identity.provider,
+                model=identity.model,
+                at=at,
+                wire=_wire(provider, request),
+            )
+
+        self.ports.trace_soon(make)
 
 
-def _reply(attempt: _Attempt, verdict: RetryVerdict) -> RoundReply:
-    fault = attempt.fault
-    if fault is None:
-        return RoundReply(attempt.stop)
-    overflow = classify_failure(fault) is FailureClass.CONTEXT_OVERFLOW
-    code = fault.code or "provider_error"
-    if overflow and attempt.committed:
-        code = "context_overflow_after_output"
-    text = safe_text(fault.message)
+def _wire(provider: Provider, request: ModelRequest) -> WireRequest:
+    if isinstance(provider, ShowsWire):
+        return provider.wire(request)
+    return WireRequest(provider.id, {}, msgspec.json.encode(request))
+
+
+def _failure_of(exc: Exception) -> ProviderFailure:
+    failure = failure_from_exception(exc)
+    message = f"{type(exc).__name__}: {failure.message}"
+    code = failure.code or ProviderRaisedError.code
+    return msgspec.structs.replace(failure, message=message, code=code)
+
+
+def _told(
+    fault: ProviderFailure, attempt: _Attempt, verdict: RetryVerdict
+) -> ProviderFailure:
+    if attempt.committed and classify_failure(fault) is FailureClass.CONTEXT_OVERFLOW:
+        return msgspec.structs.replace(fault, code=OVERFLOW_AFTER_OUTPUT)
     if verdict.decision is RetryDecision.RETRY_AFTER_EXCEEDS_LIMIT:
         seconds = (verdict.told_ms or 0) / 1_000
-        text = f"{text} (the server asks to wait {seconds:g} s, more than is allowed)"
-    return RoundReply(attempt.stop, Fault(code, text), overflow)
+        text = (
+            f"{fault.message} (the server asks to wait {seconds:g} s, "
+            "more than is allowed)"
+        )
+        return msgspec.structs.replace(fault, message=text)
+    return fault
 
 
 def attempt_fact(
     identity: AttemptIdentity,
-    progress: Progress,
+    counters: Counters,
     attempt: _Attempt,
     verdict: RetryVerdict,
-    retried: bool,
 ) -> Fact:
     """Return the tape's record of one physical attempt (TRY-18)."""
     fault = None if attempt.aborted else attempt.fault
-    counters, usage = progress.counters, attempt.usage
     payload = {
         "schema": ATTEMPT_SCHEMA,
         "messageId": identity.message_id,
@@ -235,18 +385,18 @@ def attempt_fact(
         "requestSeq": counters.request_seq,
         "physicalAttempt": counters.attempt,
         "requestOrigin": identity.origin,
-        "attemptOrigin": "transient_retry" if retried else "initial",
+        "attemptOrigin": "transient_retry" if counters.attempt > 1 else "initial",
         "provider": identity.provider,
         "model": identity.model,
         "status": _status(attempt),
-        "stopReason": attempt.stop,
+        "stopReason": attempt.stop and attempt.stop.reason,
         "failureClassification": None if fault is None else classify_failure(fault),
         "retryDecision": verdict.decision,
         "httpStatus": fault and fault.status,
         "errorCode": fault and fault.code,
         "retryDelayMs": verdict.delay_ms,
-        "usage": usage,
-        "cacheHitRate": _cache_hit_rate(usage),
+        "usage": attempt.usage,
+        "cacheHitRate": _cache_hit_rate(attempt.usage),
         "contextPressure": None,
     }
     return Fact(

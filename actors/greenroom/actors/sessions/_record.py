@@ -8,7 +8,7 @@ does not, and reports.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 import attrs
@@ -16,6 +16,7 @@ import msgspec
 
 from greenroom.actors.kernel import Clock
 from greenroom.protocol import (
+    AttemptTrace,
     Block,
     Fact,
     JournalError,
@@ -73,6 +74,18 @@ class SessionRecord:
         """Write facts with the next group; a failure is logged (TRY-18)."""
         now = self.clock.now()
         self._soon(self.tape.append_piece(facts, now=now), "facts")
+
+    def trace_soon(self, make: Callable[[], AttemptTrace]) -> None:
+        """Make and keep a trace with the next group; a failure is logged (TRY-23)."""
+        self._soon(self.tape.trace_piece(make), "a trace")
+
+    async def last_request(self, message_id: MessageId) -> int:
+        """Return how far the requests of a message got, on disk and on its way there.
+
+        Raises:
+            StorageError: it can't be read.
+        """
+        return await self.writer.submit(self.tape.last_request_piece(message_id))
 
     async def commit(self, record: JournalRecord) -> bool:
         """Commit a strict fact and return whether it was created.

@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from greenroom.actors.kernel import Clock, Ids, Ref, System
-from greenroom.actors.providers import Provider
+from greenroom.actors.providers import Provider, RateGate
 from greenroom.actors.tools import ToolContext, ToolSet
 from greenroom.protocol import (
     GreenroomError,
@@ -104,6 +104,8 @@ class SessionWorld:
     scratch: Path
     environment: Mapping[str, str]
     idle_seconds: float | None
+    gates: Mapping[str, RateGate] = attrs.field(factory=dict[str, RateGate])
+    """One for each provider, by its id."""
 
 
 @final
@@ -221,6 +223,7 @@ class Sessions:
             world.tools,
             self._context(record),
             lambda: self._forget(session_id),
+            gates=world.gates,
         )
         session = Session(
             session_id,

@@ -13,6 +13,8 @@ from typing import Literal, final
 import attrs
 
 from greenroom.protocol import (
+    AgentRow,
+    AttemptTrace,
     Fact,
     JournalRecord,
     MessageId,
@@ -35,7 +37,9 @@ from .._admission import (
     check_member,
     check_session_id,
     check_text,
+    check_trace,
 )
+from .._agent_rules import check_agent, check_app_setting
 from .._errors import full_inbox
 from .._journal_rules import (
     check_bootstrapped,
@@ -48,6 +52,7 @@ from .._limits import (
     MAX_HITS,
     MAX_MESSAGE_HITS,
     MAX_ROWS,
+    MAX_TRACES,
     clamp,
     within_page,
 )
@@ -73,9 +78,11 @@ from .._store import (
     Settled,
 )
 from .._words import folded, holds, query_words, said, snippet_of
+from ._agents import AgentTables
 from ._groups import Writes
 from ._replica import Replica
 from ._tables import Command, Hot, Joined, Tables
+from ._traces import kept_traces, last_request, put_trace
 from ._undo import Undo
 
 
@@ -90,6 +97,7 @@ class MemoryStore:
 
     _tables: Tables
     _writes: Writes
+    _agents: AgentTables
     _joined: int = 0
     """Members so far: their ids are never used again."""
 
@@ -97,7 +105,7 @@ class MemoryStore:
     def create(cls, lives: Callable[[str], bool] = _every_process_lives) -> MemoryStore:
         """Make an empty one; *lives* says whether the process of a member lives."""
         tables = Tables(lives)
-        return cls(tables, Writes(tables.undo))
+        return cls(tables, Writes(tables.undo), AgentTables(tables.undo))
 
     def __repr__(self) -> str:
         return f"<MemoryStore {len(self._tables.sessions)} sessions>"
@@ -293,6 +301,24 @@ class MemoryStore:
         """See `Reader.cached_blocks`."""
         session = self._tables.sessions.get(scope)
         return None if session is None else session.cached.get(message_id)
+
+    def traces(
+        self, scope: SessionId, message_id: str | None = None, limit: int = 100
+    ) -> list[AttemptTrace]:
+        """See `Reader.traces`."""
+        return kept_traces(self._tables.sessions.get(scope), message_id, limit)
+
+    def request_trace(
+        self, scope: SessionId, message_id: str, request_seq: int
+    ) -> AttemptTrace | None:
+        """See `Reader.request_trace`."""
+        kept = kept_traces(self._tables.sessions.get(scope), message_id, MAX_TRACES)
+        of_request = [trace for trace in kept if trace.request_seq == request_seq]
+        return max(of_request, key=lambda trace: trace.physical_attempt, default=None)
+
+    def last_request(self, scope: SessionId, message_id: str) -> int:
+        """See `Reader.last_request`."""
+        return last_request(self._tables.sessions.get(scope), message_id)
 
     def close(self) -> None:
         """See `Reader.close`; nothing is lost, the instance is the database."""
@@ -499,6 +525,16 @@ class MemoryStore:
                 self._tables.undo.put(session.cached, message_id, blocks)
             return None
 
+    def keep_trace(self, grant: Grant, trace: AttemptTrace) -> Fenced | None:
+        """See `Store.keep_trace`."""
+        check_trace(trace)
+        with self._writes.write():
+            if not self._tables.is_current(grant):
+                return Fenced(grant.scope, grant.token)
+            session = self._tables.session_of(grant.scope)
+            put_trace(session, trace, self._tables.undo)
+            return None
+
     def index_pending(self, limit: int = 500) -> int:
         """See `Store.index_pending`; a search here reads the tapes themselves."""
         return 0
@@ -509,6 +545,37 @@ class MemoryStore:
     def log_bytes(self) -> int:
         """See `Store.log_bytes`; there is no log."""
         return 0
+
+    #### Agents and settings of the application
+
+    def agents(self) -> list[AgentRow]:
+        """See `Reader.agents`."""
+        return self._agents.all()
+
+    def agent(self, agent_id: str) -> AgentRow | None:
+        """See `Reader.agent`."""
+        return self._agents.rows.get(agent_id)
+
+    def app_setting(self, key: str) -> str | None:
+        """See `Reader.app_setting`."""
+        return self._agents.settings.get(key)
+
+    def put_agent(self, row: AgentRow) -> None:
+        """See `Store.put_agent`."""
+        check_agent(row)
+        with self._writes.write():
+            self._agents.put(row)
+
+    def drop_agent(self, agent_id: str) -> bool:
+        """See `Store.drop_agent`."""
+        with self._writes.write():
+            return self._agents.drop(agent_id)
+
+    def put_app_setting(self, key: str, value: str | None, *, now: float) -> None:
+        """See `Store.put_app_setting`."""
+        check_app_setting(key, value)
+        with self._writes.write():
+            self._agents.put_setting(key, value)
 
     #### Groups
 

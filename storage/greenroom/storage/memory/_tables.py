@@ -11,7 +11,7 @@ from typing import final
 
 import attrs
 
-from greenroom.protocol import Fact, RunStarted, SessionId, TapeEntry
+from greenroom.protocol import AttemptTrace, Fact, RunStarted, SessionId, TapeEntry
 
 from .._admission import check_start
 from .._errors import conflicting_fact, unknown_command
@@ -69,6 +69,8 @@ class Session:
     commands: dict[str, Command] = attrs.field(factory=dict[str, Command])
     results: dict[str, Appended] = attrs.field(factory=dict[str, Appended])
     cached: dict[str, str] = attrs.field(factory=dict[str, str])
+    traces: dict[int, AttemptTrace] = attrs.field(factory=dict[int, AttemptTrace])
+    """By a number that grows."""
     replica: Replica = attrs.field(factory=Replica)
 
     def searchable(self) -> Iterator[tuple[TapeEntry, str]]:

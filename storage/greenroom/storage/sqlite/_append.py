@@ -215,7 +215,8 @@ def clear(db: apsw.Connection, session: int) -> None:
     run(db, "INSERT INTO lifecycle VALUES (?)", session)
     forget(db, session)
     forget_words(db, session)
-    for table in ("fact", "append_result", "command", "cached_blocks"):
+    owned = ("fact", "append_result", "command", "cached_blocks", "attempt_trace")
+    for table in owned:
         run(db, f"DELETE FROM {table} WHERE session = ?", session)
     run(db, "UPDATE session SET head = 0, indexed = 0 WHERE id = ?", session)
     run(db, "DELETE FROM lifecycle WHERE session = ?", session)

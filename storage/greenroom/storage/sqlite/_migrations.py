@@ -207,9 +207,62 @@ END;
 UPDATE session SET indexed = 0;
 """
 
+# What each attempt sent; and the way to the last request of a message.
+_M003_TRACES: Final = """
+CREATE TABLE attempt_trace (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session INTEGER NOT NULL,
+    run_id TEXT NOT NULL,
+    message TEXT NOT NULL,
+    round INTEGER NOT NULL,
+    request_seq INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    provider TEXT NOT NULL,
+    model TEXT NOT NULL,
+    at REAL NOT NULL,
+    payload TEXT NOT NULL,  -- redacted
+    truncated INTEGER NOT NULL,
+    UNIQUE (session, run_id, request_seq, attempt)
+) STRICT;
+CREATE INDEX attempt_trace_request ON attempt_trace(session, message, request_seq);
+CREATE INDEX fact_request
+ON fact(session, payload ->> '$.messageId', payload ->> '$.requestSeq')
+WHERE name IN ('view/assembled', 'provider/attempt_completed');
+"""
+
+# Agents are peers: no column refers to another row (AGT-08). Texts named json are
+# kept as given; a row that can't be decoded is listed and not run (AGT-06).
+_M004_AGENTS: Final = """
+CREATE TABLE agents (
+    id TEXT PRIMARY KEY,
+    kind TEXT NOT NULL,
+    source TEXT NOT NULL,
+    name TEXT NOT NULL,
+    enabled INTEGER NOT NULL DEFAULT 1,
+    protected INTEGER NOT NULL DEFAULT 0,
+    description TEXT NOT NULL DEFAULT '',
+    icon TEXT NOT NULL DEFAULT '',
+    avatar_json TEXT,
+    config_json TEXT,
+    state_json TEXT,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL
+) STRICT;
+CREATE INDEX agents_kind ON agents(kind);
+CREATE INDEX agents_enabled ON agents(enabled);
+
+CREATE TABLE app_settings (
+    key TEXT PRIMARY KEY,
+    value TEXT NOT NULL,  -- JSON
+    updated_at REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+"""
+
 MIGRATIONS: Final[tuple[tuple[str, str], ...]] = (
     ("m001_initial", _M001_INITIAL),
     ("m002_listing_and_search", _M002_LISTING_AND_SEARCH),
+    ("m003_traces", _M003_TRACES),
+    ("m004_agents", _M004_AGENTS),
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 

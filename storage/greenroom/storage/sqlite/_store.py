@@ -15,6 +15,8 @@ import apsw
 import attrs
 
 from greenroom.protocol import (
+    AgentRow,
+    AttemptTrace,
     Fact,
     JournalError,
     JournalRecord,
@@ -32,7 +34,9 @@ from .._admission import (
     check_member,
     check_session_id,
     check_text,
+    check_trace,
 )
+from .._agent_rules import check_agent, check_app_setting
 from .._errors import full_inbox
 from .._limits import clamp
 from .._store import (
@@ -51,7 +55,7 @@ from .._store import (
     Seen,
     Settled,
 )
-from . import _append, _members, _reads, _search, _transcript
+from . import _agents, _append, _members, _reads, _search, _traces, _transcript
 from ._connection import impatient, mapped_errors, one, reading, rows, run
 from ._folder import FolderLock, Proofs
 from ._groups import Writes, persistence_failed
@@ -85,6 +89,13 @@ class SqliteReader:
     run_entries = _reads.run_entries
     is_elsewhere = _reads.is_elsewhere
     cached_blocks = _transcript.cached_blocks
+    traces = _traces.traces
+    request_trace = _traces.request_trace
+    last_request = _traces.last_request
+
+    agents = _agents.agents
+    agent = _agents.agent
+    app_setting = _agents.app_setting
 
     def __repr__(self) -> str:
         return f"<SqliteReader {self.connection.filename!r}>"
@@ -125,6 +136,13 @@ class SqliteStore:
     run_entries = _reads.run_entries
     is_elsewhere = _reads.is_elsewhere
     cached_blocks = _transcript.cached_blocks
+    traces = _traces.traces
+    request_trace = _traces.request_trace
+    last_request = _traces.last_request
+
+    agents = _agents.agents
+    agent = _agents.agent
+    app_setting = _agents.app_setting
 
     def __repr__(self) -> str:
         return f"<SqliteStore {str(self.folder)!r}>"
@@ -347,6 +365,16 @@ class SqliteStore:
             )
             return None
 
+    def keep_trace(self, grant: Grant, trace: AttemptTrace) -> Fenced | None:
+        """See `Store.keep_trace`."""
+        check_trace(trace)
+        with self._writes.write():
+            session = _append.find_session(self.connection, grant.scope)
+            if session is None or session.token != grant.token:
+                return Fenced(grant.scope, grant.token)
+            _traces.insert_trace(self.connection, session.id, trace)
+            return None
+
     def index_pending(self, limit: int = 500) -> int:
         """See `Store.index_pending`."""
         with self._writes.write():
@@ -361,6 +389,25 @@ class SqliteStore:
         """See `Store.log_bytes`."""
         log = Path(f"{self.connection.filename}-wal")
         return log.stat().st_size if log.exists() else 0
+
+    #### Agents and settings of the application
+
+    def put_agent(self, row: AgentRow) -> None:
+        """See `Store.put_agent`."""
+        check_agent(row)
+        with self._writes.write():
+            _agents.put_agent(self.connection, row)
+
+    def drop_agent(self, agent_id: str) -> bool:
+        """See `Store.drop_agent`."""
+        with self._writes.write():
+            return _agents.drop_agent(self.connection, agent_id)
+
+    def put_app_setting(self, key: str, value: str | None, *, now: float) -> None:
+        """See `Store.put_app_setting`."""
+        check_app_setting(key, value)
+        with self._writes.write():
+            _agents.put_app_setting(self.connection, key, value, now)
 
     #### Groups
 
