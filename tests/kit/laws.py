@@ -11,9 +11,10 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+from kit.strict_wire import strings_of, wire_problems
 
 from greenroom.protocol import (
     ActionBlock,
@@ -33,7 +34,10 @@ from greenroom.protocol import (
     journal_record,
     record_run_id,
 )
+from greenroom.protocol.providers import PROFILES, encode_request
 from greenroom.storage import Reader, verify
+
+STRICTEST: Final = PROFILES["openai"]
 
 
 def check_laws(
@@ -46,7 +50,11 @@ def check_laws(
 
 def check_requests(requests: Iterable[ModelRequest]) -> None:
     """Assert that every request could be sent: paired, and safe to encode."""
-    broken = [p for request in requests for p in request_problems(request)]
+    broken: list[str] = []
+    for request in requests:
+        broken += request_problems(request)
+        body = encode_request(request, STRICTEST)
+        broken += [f"law 13: {problem}" for problem in wire_problems(body, STRICTEST)]
     assert not broken, "\n".join(broken)
 
 
@@ -247,7 +255,7 @@ def request_problems(request: ModelRequest) -> Iterator[str]:
                 yield "law 13: an assistant message is empty"
     if waiting:
         yield f"law 1: {waiting} have no result"
-    if "\\u0000" in msgspec.json.encode(request).decode():
+    if any("\x00" in text for text in strings_of(msgspec.to_builtins(request))):
         yield "law 13: there is a NUL in it"
 
 

@@ -74,7 +74,7 @@ def test_unsafe_text_is_made_safe_at_capture():
     text.text.encode()
 
 
-@pytest.mark.parametrize("ids", [["a", "a"], ["a", "a", "a~2"], ["", "", "call_1"]])
+@pytest.mark.parametrize("ids", [["a", "a"], ["a", "a", "a-2"], ["", "", "call_1"]])
 def test_every_announced_call_has_an_identity_of_its_own(ids):
     draft = make()
     for index, call_id in enumerate(ids):

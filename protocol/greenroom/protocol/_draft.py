@@ -380,7 +380,7 @@ class Draft:
         wanted = safe_text(call_id)[:MAX_CALL_ID_CHARS] or f"call_{len(self._calls)}"
         unique, number = wanted, 2
         while unique in self._call_ids:
-            unique, number = f"{wanted}~{number}", number + 1
+            unique, number = f"{wanted}-{number}", number + 1
         self._call_ids.add(unique)
         return unique
 

@@ -2,23 +2,25 @@
 
 Every request, of any kind, is made here. What comes out can always be sent: each call
 has exactly one result, in the next messages, in the order of the calls; arguments are
-JSON objects; call ids are unique in the whole request and the same after a reload;
-there is no NUL and no lone surrogate; thinking goes back only to the provider and
-model that it came from (`docs/design.md`, pairing).
+JSON objects; names are such as a tool can have; call ids are unique in the whole
+request and the same after a reload; there is no NUL and no lone surrogate, nor one
+behind an escape; thinking, and the odder ids, go back only to the provider and model
+that they came from (`docs/design.md`, pairing).
 
 The raw text of a malformed call stays in the record; only what is sent is mended.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Final, final
+from typing import Any, Final, final
 
 import attrs
 import msgspec
 
-from ._canonical import safe_text
+from ._canonical import safe_json, safe_text
 from ._messages import (
     AssistantMessage,
     Block,
@@ -42,6 +44,10 @@ from ._rejection import MAX_REJECTED, RejectedItem, neutralised
 NO_RESULT: Final = "no result: the turn ended before this call had one"
 UNNAMED_TOOL: Final = "unnamed_tool"
 """What a call without a name is sent back as; providers refuse an empty name."""
+MAX_NAME: Final = 64
+"""Characters of a name, and of an id that another provider made."""
+
+_NOT_PLAIN: Final = re.compile("[^A-Za-z0-9_-]")
 
 
 @final
@@ -107,19 +113,22 @@ class ViewBuilder:
             if isinstance(block, TextBlock) and block.text:
                 parts.append(TextPart(safe_text(block.text)))
             elif isinstance(block, ImageBlock):
-                parts.append(ImagePart(block.media_type, block.data))
+                image = ImagePart(safe_text(block.media_type), safe_text(block.data))
+                parts.append(image)
         if parts:
             self._messages.append(UserMessage(tuple(parts)))
 
     def _add_round(self, blocks: Sequence[Block], *, keep_reasoning: bool) -> None:
         text = "".join(block.text for block in blocks if isinstance(block, TextBlock))
+        # Providers refuse a message of nothing but spaces.
+        text = text if text.strip() else ""
         reasoning = tuple(
-            Reasoning(safe_text(block.text), block.options)
+            Reasoning(safe_text(block.text), _safe_options(block.options))
             for block in blocks
             if keep_reasoning and isinstance(block, ReasoningBlock)
         )
         pairs = [
-            (block, self._call(block, keep_options=keep_reasoning))
+            (block, self._call(block, foreign=not keep_reasoning))
             for block in blocks
             if isinstance(block, ToolCallBlock)
         ]
@@ -127,17 +136,18 @@ class ViewBuilder:
             # Thinking alone is no message: providers refuse one without content.
             return
         calls = tuple(call for _, call in pairs)
-        self._messages.append(
+        self._say(
             AssistantMessage(text=safe_text(text), reasoning=reasoning, calls=calls)
         )
         self._messages.extend(_result(block, call) for block, call in pairs)
 
-    def _call(self, block: ToolCallBlock, *, keep_options: bool) -> ToolCall:
+    def _call(self, block: ToolCallBlock, *, foreign: bool) -> ToolCall:
+        call_id = block.call_id
         return ToolCall(
-            id=self._unique(block.call_id),
-            name=safe_text(block.name) or UNNAMED_TOOL,
+            id=self._unique(_plain(call_id) if foreign else call_id),
+            name=_sendable_name(block.name),
             arguments=sendable_arguments(block.arguments),
-            options=block.options if keep_options else None,
+            options=None if foreign else _safe_options(block.options),
         )
 
     def _unique(self, call_id: str) -> str:
@@ -157,7 +167,19 @@ class ViewBuilder:
             "interrupted",
         )
         note = f"[this turn ended early: {safe_text(why)}]"
-        self._messages.append(AssistantMessage(text=note))
+        self._say(AssistantMessage(text=note))
+
+    def _say(self, message: AssistantMessage) -> None:
+        # Templates of many models refuse two assistant messages in a row.
+        last = self._messages[-1] if self._messages else None
+        if isinstance(last, AssistantMessage) and not last.calls:
+            message = AssistantMessage(
+                text="\n\n".join(filter(None, (last.text, message.text))),
+                reasoning=last.reasoning + message.reasoning,
+                calls=message.calls,
+            )
+            self._messages.pop()
+        self._messages.append(message)
 
 
 def sendable_arguments(raw: str) -> str:
@@ -167,7 +189,26 @@ def sendable_arguments(raw: str) -> str:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return "{}"
-    return text if isinstance(value, dict) else "{}"
+    if not isinstance(value, dict):
+        return "{}"
+    if "\\u0000" not in text:
+        return text
+    # An escaped NUL is one again as soon as somebody reads the arguments.
+    safe = safe_json(value)
+    return text if safe == value else msgspec.json.encode(safe).decode()
+
+
+def _sendable_name(name: str) -> str:
+    plain = _plain(name)
+    return plain if plain.strip("_-") else UNNAMED_TOOL
+
+
+def _plain(word: str) -> str:
+    return _NOT_PLAIN.sub("_", word)[:MAX_NAME]
+
+
+def _safe_options(options: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if options is None else safe_json(options)
 
 
 def _result(block: ToolCallBlock, call: ToolCall) -> ToolMessage:

@@ -11,6 +11,7 @@ whose calls are whole, no stop is made, and the attempt judges (TRY-13).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, assert_never, final
 
@@ -45,6 +46,9 @@ from ._usage import chat_usage
 from ._wire import as_list, as_object, as_text, decode_object
 
 MAX_FINISH_CHARS: Final = 128
+
+_PLAIN_ID: Final = re.compile("[A-Za-z0-9_-]+")
+_REPLACED_ID: Final = re.compile("call_[0-9a-f]{32}")
 
 #### The request
 
@@ -168,11 +172,15 @@ def _call(call: ToolCall, profile: Profile) -> dict[str, Any]:
 
 def _call_id(call_id: str, profile: Profile) -> str:
     # An id that the server would refuse is replaced, the same in calls and results.
+    # So is one that could be taken for a replaced one: a model repeats what it reads.
     limit = profile.call_id_limit
     if limit is None:
         return call_id
-    plain = call_id.replace("-", "").replace("_", "")
-    if len(call_id) <= limit and plain.isascii() and plain.isalnum():
+    if (
+        len(call_id) <= limit
+        and _PLAIN_ID.fullmatch(call_id)
+        and not _REPLACED_ID.fullmatch(call_id)
+    ):
         return call_id
     return f"call_{sha256_hex(call_id)[:32]}"
 
