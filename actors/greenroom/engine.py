@@ -86,12 +86,16 @@ from greenroom.protocol import (
     round_limit,
 )
 from greenroom.storage import (
+    Held,
     Member,
     MemoryStore as MemoryStore,
+    MessageHit,
+    Piece,
     RecoveryReport,
     SessionRow,
     SqliteStore,
     Store,
+    archive_session,
     open_reader,
     open_store,
     recover,
@@ -184,9 +188,71 @@ class Engine:
         """Return a handle without loading anything; it may name no session."""
         return self._handle(SessionId(session_id))
 
-    async def sessions(self, limit: int = 100) -> list[SessionRow]:
-        """Return sessions, last used first; loads nothing."""
-        return await self._readers.read(lambda reader: reader.sessions(limit))
+    async def sessions(
+        self,
+        limit: int = 100,
+        *,
+        before: SessionRow | None = None,
+        agent: str | None = None,
+        archived: bool | None = None,
+        title: str = "",
+    ) -> list[SessionRow]:
+        """Return sessions, last used first; loads nothing.
+
+        *before* is the last row of the page before; for the filters see
+        `Reader.sessions`.
+        """
+        key = None if before is None else (before.updated_at, before.id)
+        return await self._readers.read(
+            lambda reader: reader.sessions(
+                limit, key, agent=agent, archived=archived, title=title
+            )
+        )
+
+    async def search(
+        self, query: str, *, session_id: str | None = None, limit: int = 12
+    ) -> list[MessageHit]:
+        """Return messages that hold all words of *query*, the best first (PER-07).
+
+        In one session, or in all; *limit* is 1 to 50. Loads nothing. What was said
+        less than a second ago may not be found yet.
+        """
+        scope = None if session_id is None else SessionId(session_id)
+        return await self._readers.read(
+            lambda reader: reader.search_messages(query, scope, limit)
+        )
+
+    async def archive_session(
+        self, session_id: str, *, archived: bool = True
+    ) -> SessionRow:
+        """Put a session away, or take it back; one that is loaded is closed first.
+
+        It can be listed, read, searched and prompted as before.
+
+        Raises:
+            SessionNotFoundError: there is none.
+            SessionHeldError: another engine owns it, or it was loaded meanwhile.
+        """
+        await self.session(session_id).close()
+        world, scope = self._world, SessionId(session_id)
+        revision, now = world.ids.uuid(), world.clock.now()
+        row: SessionRow | Held | None = await world.writer.submit(
+            Piece(
+                lambda store: archive_session(
+                    store,
+                    world.member,
+                    scope,
+                    archived=archived,
+                    revision=revision,
+                    now=now,
+                )
+            )
+        )
+        if row is None:
+            raise SessionNotFoundError(session_id)
+        if isinstance(row, Held):
+            raise SessionHeldError(session_id, row.owner)
+        return row
 
     def contribute(self, *tools: Tool) -> None:
         """Add tools for the runs that start from now on."""

@@ -1,4 +1,4 @@
-"""``greenroom sessions`` and ``greenroom inspect``: looking, without an engine.
+"""``greenroom sessions``, ``search``, ``inspect``: looking, without an engine.
 
 They read the state folder beside whoever runs on it, join nothing and change nothing.
 """
@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from greenroom.protocol import RunId, SessionId, TapeEntry
-from greenroom.storage import NoStoreError, Reader, SessionRow, open_reader
+from greenroom.storage import MessageHit, NoStoreError, Reader, SessionRow, open_reader
 
 from ._config import Config
 from ._exit import CliError, ExitCode
@@ -25,20 +25,45 @@ _PAGE: Final = 256
 _MAX_ENTRIES: Final = 200_000
 
 
-def sessions_command(arguments: argparse.Namespace, config: Config) -> int:
+def list_sessions(arguments: argparse.Namespace, config: Config) -> int:
     """List sessions, last used first."""
     try:
         with closing(open_reader(config.state)) as reader:
-            rows = reader.sessions(arguments.limit)
+            rows = reader.sessions(
+                arguments.limit,
+                agent=arguments.agent,
+                archived=arguments.archived,
+                title=arguments.search,
+            )
     except NoStoreError:
         rows = []
     if arguments.json:
         for row in rows:
-            sys.stdout.write(json_line(_row_values(row)))
+            sys.stdout.write(json_line(row_values(row)))
     elif not rows:
-        print(f"no sessions yet in {harmless(str(config.state))}")
+        chosen = arguments.archived or arguments.agent or arguments.search
+        what = "no such sessions" if chosen else "no sessions yet"
+        print(f"{what} in {harmless(str(config.state))}")
     else:
         _print_table(rows)
+    return ExitCode.OK
+
+
+def search_command(arguments: argparse.Namespace, config: Config) -> int:
+    """Find messages by their words."""
+    with closing(open_reader(config.state)) as reader:
+        given = arguments.session
+        scope = None if given is None else named_session(reader, given)
+        hits = reader.search_messages(arguments.query, scope, arguments.limit)
+    if arguments.json:
+        for hit in hits:
+            sys.stdout.write(json_line(_hit_values(hit)))
+    elif not hits:
+        print("nothing was found")
+    for hit in () if arguments.json else hits:
+        said = datetime.fromtimestamp(hit.updated_at).strftime("%Y-%m-%d %H:%M")
+        print(f"{hit.session_id}  {said}  {hit.role}  {one_line(hit.title, 50)}")
+        print(f"    {one_line(hit.snippet)}")
     return ExitCode.OK
 
 
@@ -75,6 +100,23 @@ def beginning_with(target: str, rows: Sequence[SessionRow]) -> SessionId | None:
     return found[0] if found else None
 
 
+def named_session(reader: Reader, target: str) -> SessionId:
+    """Return the session whose id is *target* or begins with it.
+
+    Raises:
+        CliError: there is none, or several.
+    """
+    if reader.session(SessionId(target)) is not None:
+        return SessionId(target)
+    found = beginning_with(target, reader.sessions(MAX_LISTED))
+    if found is None:
+        raise CliError(
+            f"there is no session {one_line(target)!r}",
+            hint="greenroom sessions lists the sessions",
+        )
+    return found
+
+
 def _find(reader: Reader, target: str) -> tuple[SessionId, RunId | None]:
     if reader.session(SessionId(target)) is not None:
         return SessionId(target), None
@@ -100,10 +142,26 @@ def _entries(reader: Reader, session_id: SessionId) -> Iterator[TapeEntry]:
         after = page.entries[-1].seq
 
 
-def _row_values(row: SessionRow) -> dict[str, Any]:
+def _hit_values(hit: MessageHit) -> dict[str, Any]:
+    return {
+        "sessionId": hit.session_id,
+        "messageId": hit.message_id,
+        "order": hit.order_seq,
+        "role": hit.role,
+        "title": hit.title,
+        "snippet": hit.snippet,
+        "updatedAt": hit.updated_at,
+    }
+
+
+def row_values(row: SessionRow) -> dict[str, Any]:
+    """Return what is said of a session as JSON."""
     return {
         "id": row.id,
         "title": row.settings.title,
+        "agent": row.settings.agent_id,
+        "state": row.state,
+        "archivedAt": row.archived_at,
         "workspace": row.settings.workspace,
         "provider": row.settings.provider,
         "model": row.settings.model,

@@ -24,9 +24,10 @@ from ._eval import eval_command
 from ._exit import ExitCode, exit_code_for
 from ._faults import is_only, known_errors, log_to_stderr
 from ._harmless import harmless, json_line
-from ._look import inspect_command, sessions_command
+from ._look import inspect_command, search_command
 from ._parser import build_parser, flags_of
 from ._run import run_command
+from ._sessions import sessions_command
 
 Command = Callable[[argparse.Namespace, Config], int]
 
@@ -108,6 +109,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "run": run_command,
     "acp": acp_command,
     "sessions": sessions_command,
+    "search": search_command,
     "inspect": inspect_command,
     "doctor": doctor_command,
     "eval": eval_command,

@@ -104,14 +104,86 @@ def _acp(parser: _SubParser) -> None:
 
 
 def _sessions(parser: _SubParser) -> None:
+    _add_list(parser, limit=20)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    for name, (summary, add_arguments) in _SESSION_ACTIONS.items():
+        sub = actions.add_parser(
+            name,
+            help=summary,
+            description=_sentences(summary, ""),
+            epilog=EXIT_CODE_HELP,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            # What stands before the action is not undone by a default behind it.
+            argument_default=argparse.SUPPRESS,
+        )
+        add_arguments(sub)
+        _add_state(sub, default=argparse.SUPPRESS)
+
+
+def _add_list(parser: _SubParser, *, limit: int | None = None) -> None:
+    absent = argparse.SUPPRESS if limit is None else None
     parser.add_argument(
         "--limit",
         type=_count(MAX_LISTED),
-        default=20,
+        default=limit or argparse.SUPPRESS,
         metavar="N",
         help="how many, newest first (default: 20)",
     )
-    _add_json(parser, "print each session as one line of JSON")
+    parser.add_argument(
+        "--archived",
+        action="store_true",
+        default=absent or False,
+        help="those that were put away, instead of the others",
+    )
+    parser.add_argument(
+        "--agent", metavar="ID", default=absent, help="those of this agent"
+    )
+    parser.add_argument(
+        "--search",
+        metavar="TEXT",
+        default=absent or "",
+        help="those with TEXT in their title",
+    )
+    _add_json(parser, "print each session as one line of JSON", default=absent or False)
+    if limit is not None:
+        _add_state(parser)
+
+
+def _rename(parser: _SubParser) -> None:
+    _add_session(parser)
+    parser.add_argument("title", metavar="TITLE", help="the new title")
+
+
+def _add_session(parser: _SubParser) -> None:
+    parser.add_argument(
+        "session", metavar="SESSION", help="the session's id, or how it begins"
+    )
+
+
+_SESSION_ACTIONS: Final[Mapping[str, tuple[str, Callable[[_SubParser], None]]]] = {
+    "list": ("list sessions, which no action does too", _add_list),
+    "rename": ("give a session another title", _rename),
+    "archive": ("put a session away; it can be read and searched", _add_session),
+    "unarchive": ("take a session back that was put away", _add_session),
+}
+
+
+def _search(parser: _SubParser) -> None:
+    parser.add_argument(
+        "query", metavar="QUERY", help="words, all of which a message must hold"
+    )
+    parser.add_argument(
+        "--session", metavar="ID", help="in this session; how its id begins is enough"
+    )
+    parser.add_argument(
+        "--limit",
+        type=_count(50),
+        default=12,
+        metavar="N",
+        help="how many, the best first, at most 50 (default: 12)",
+    )
+    _add_json(parser, "print each message that was found as one line of JSON")
     _add_state(parser)
 
 
@@ -183,7 +255,16 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
         "It speaks the Agent Client Protocol until its input ends.",
         _acp,
     ),
-    "sessions": ("list the sessions of the state folder", "", _sessions),
+    "sessions": (
+        "list the sessions of the state folder, rename them, put them away",
+        "",
+        _sessions,
+    ),
+    "search": (
+        "find messages by their words, in all sessions or in one",
+        "Quotes and operators are taken as they are; case does not count.",
+        _search,
+    ),
     "inspect": (
         "tell what happened in a session or a run",
         "The story is read from the tape; nothing is run and nothing is changed.",
@@ -210,14 +291,21 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
 #### Arguments
 
 
-def _add_state(parser: _SubParser) -> None:
+def _add_state(parser: _SubParser, *, default: str | None = None) -> None:
     parser.add_argument(
-        "--state", metavar="FOLDER", help="the folder where sessions are kept"
+        "--state",
+        metavar="FOLDER",
+        default=default,
+        help="the folder where sessions are kept",
     )
 
 
-def _add_json(parser: _SubParser, description: str) -> None:
-    parser.add_argument("--json", action="store_true", help=description)
+def _add_json(
+    parser: _SubParser, description: str, *, default: str | bool = False
+) -> None:
+    parser.add_argument(
+        "--json", action="store_true", default=default, help=description
+    )
 
 
 def _add_color(parser: _SubParser) -> None:

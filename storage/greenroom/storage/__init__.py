@@ -75,6 +75,11 @@ from .recovery import (
     recover as recover,
     recover_session as recover_session,
 )
+from .sessions import (
+    MAX_TITLE as MAX_TITLE,
+    archive_session as archive_session,
+    rename_session as rename_session,
+)
 from .sqlite import (
     SqliteReader as SqliteReader,
     SqliteStore as SqliteStore,

@@ -292,10 +292,14 @@ def schema_version(db: apsw.Connection) -> int:
 
 def migrate(db: apsw.Connection) -> None:
     """Bring the file to the newest schema, each step a transaction."""
-    db.create_scalar_function("greenroom_folded", folded, 1, deterministic=True)
+    db.create_scalar_function("greenroom_folded", _folded, 1, deterministic=True)
     for version in range(schema_version(db), SCHEMA_VERSION):
         with db:
             _apply(db, version)
+
+
+def _folded(*texts: object) -> str:
+    return folded(str(texts[0]))
 
 
 def _apply(db: apsw.Connection, version: int) -> None:
