@@ -19,6 +19,7 @@ from ._agent_config import (
     config_members as config_members,
     config_text as config_text,
     decode_config as decode_config,
+    delegation_problem as delegation_problem,
     merge_patch as merge_patch,
     normal_pairs as normal_pairs,
     normal_slots as normal_slots,
@@ -177,6 +178,8 @@ from ._interactions import (
     Other as Other,
     Reply as Reply,
     end_of_run as end_of_run,
+    inherited_ends as inherited_ends,
+    loose_ends as loose_ends,
     questions_asked as questions_asked,
     reopened as reopened,
     started_clock as started_clock,
@@ -309,6 +312,7 @@ from ._run import (
     AskModel as AskModel,
     BatchEnded as BatchEnded,
     Begun as Begun,
+    BudgetReached as BudgetReached,
     CallsRefused as CallsRefused,
     CancelWord as CancelWord,
     End as End,
@@ -350,5 +354,5 @@ from ._trace import (
     WireRequest as WireRequest,
     attempt_trace as attempt_trace,
 )
-from ._usage import add_usage as add_usage
+from ._usage import add_usage as add_usage, usage_of as usage_of
 from ._view import ViewBuilder as ViewBuilder, sendable_arguments as sendable_arguments

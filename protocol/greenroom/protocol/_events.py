@@ -41,11 +41,13 @@ class PlanEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: Literal["high", "medium", "low"] = "medium"
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """The whole plan; a newer revision replaces it."""
 
     revision: int
     entries: tuple[PlanEntry, ...]
+    reason: Literal["max_steps"] | None = None
+    """Why it goes no further: its turn ran into a limit (RUN-19)."""
 
 
 class SessionSettings(

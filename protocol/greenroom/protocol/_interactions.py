@@ -21,6 +21,8 @@ TOO_MANY_QUESTIONS: Final = (
     "go on with what you know, or finish and say what is missing"
 )
 
+INHERITED: Final = "no result: an earlier run of this turn left the call without one"
+
 DRAFT_OPTIONS: Final = (
     QuestionOption("view", "show it, and decide later"),
     QuestionOption("install"),
@@ -88,6 +90,36 @@ def started_clock(
     if seconds is None or action.expires_at is not None:
         return action
     return msgspec.structs.replace(action, expires_at=now + seconds)
+
+
+def loose_ends(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """Return the blocks that may not wait or grow while a turn is paused (INT-11).
+
+    Only permissions and questions may be pending then. The call that one of them is
+    about is stored as a success without text.
+    """
+    return tuple(
+        block
+        for block in blocks
+        if block.status in ("pending", "loading") and not isinstance(block, ActionBlock)
+    )
+
+
+def inherited_ends(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """Return as errors the blocks that an earlier run left without an end (INT-12)."""
+    return tuple(
+        _given_up(block) for block in blocks if block.status in ("pending", "loading")
+    )
+
+
+def _given_up(block: Block) -> Block:
+    match block:
+        case ToolCallBlock(response=None):
+            return msgspec.structs.replace(block, status="error", response=INHERITED)
+        case ActionBlock():
+            return msgspec.structs.replace(block, status="error", end="interrupted")
+        case _:
+            return msgspec.structs.replace(block, status="error")
 
 
 def end_of_run(terminal: Terminal) -> InteractionEnd:

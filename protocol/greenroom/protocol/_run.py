@@ -110,6 +110,11 @@ class RoundEnded:
 
 
 @attrs.frozen
+class BudgetReached:
+    """The request was not sent: the user is asked whether to use more."""
+
+
+@attrs.frozen
 class BatchEnded:
     """Every call of the batch has a result, or waits for the user."""
 
@@ -149,7 +154,15 @@ class Faulted:
     overflow: bool = False
 
 
-RunEvent = Begun | RoundEnded | BatchEnded | CallsRefused | Interrupted | Faulted
+RunEvent = (
+    Begun
+    | RoundEnded
+    | BudgetReached
+    | BatchEnded
+    | CallsRefused
+    | Interrupted
+    | Faulted
+)
 
 
 #### Commands
@@ -187,6 +200,9 @@ class Terminal:
     fault: Fault | None = None
 
 
+PAUSED: Final = Terminal("paused", "interaction", "pending")
+
+
 @attrs.frozen
 class End:
     """Settle with this terminal."""
@@ -207,6 +223,7 @@ RUN_TRANSITIONS: Final[_Transitions] = {
     },
     RunState.ASKING: {
         RoundEnded: (RunState.WORKING, RunState.REFUSING, RunState.ENDED),
+        BudgetReached: (RunState.ENDED,),
         Interrupted: (RunState.ENDED,),
         Faulted: (RunState.ENDED,),
     },
@@ -264,6 +281,8 @@ class RunMachine:
             case RoundEnded():
                 reached = event.counters or self.counters
                 return attrs.evolve(self, counters=reached)._after_round(event)
+            case BudgetReached():
+                return self._end(PAUSED)
             case BatchEnded():
                 return self._after_batch(event)
             case CallsRefused():
@@ -330,7 +349,7 @@ class RunMachine:
         if event.fatal is not None:
             return counted._end(_error("tool_error", event.fatal))
         if event.paused:
-            return counted._end(Terminal("paused", "interaction", "pending"))
+            return counted._end(PAUSED)
         if event.stuck:
             return counted._end(_error("no_progress", NO_PROGRESS))
         if event.steered:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ._counters import MAX_SAFE_INTEGER, CounterError
-from ._messages import Usage
+from ._messages import MessageMetadata, Usage
 
 
 def add_usage(left: Usage | None, right: Usage | None) -> Usage | None:
@@ -21,6 +21,20 @@ def add_usage(left: Usage | None, right: Usage | None) -> Usage | None:
         cache_read=_add_known(left.cache_read, right.cache_read),
         cache_write=_add_known(left.cache_write, right.cache_write),
         reasoning=_add_known(left.reasoning, right.reasoning),
+    )
+
+
+def usage_of(metadata: MessageMetadata) -> Usage | None:
+    """Return the tokens of a turn; ``None`` when the provider told none."""
+    if metadata.input_tokens is None:
+        return None
+    return Usage(
+        input=metadata.input_tokens,
+        output=metadata.output_tokens or 0,
+        total=metadata.total_tokens or 0,
+        cache_read=metadata.cached_tokens,
+        cache_write=metadata.cache_write_tokens,
+        reasoning=metadata.reasoning_tokens,
     )
 
 

@@ -24,7 +24,10 @@ from greenroom.actors.tools import (
 )
 from greenroom.protocol import (
     ASK_USER,
+    DRAFT_OPTIONS,
     MAX_ARGUMENT_CHARS,
+    MAX_QUESTIONS,
+    TOO_MANY_QUESTIONS,
     ActionBlock,
     ChatMessage,
     InteractionOrigin,
@@ -33,6 +36,7 @@ from greenroom.protocol import (
     ReviewedCall,
     ToolCallBlock,
     permission_verdict,
+    questions_asked,
     safe_text,
 )
 
@@ -101,6 +105,8 @@ class Gates:
         except Exception as exc:
             return Refused(block, describe(exc))
         if isinstance(what, Question):
+            if questions_asked(self.calls.draft.blocks) >= MAX_QUESTIONS:
+                return Refused(block, TOO_MANY_QUESTIONS)
             return Asks(block, what, "question")
         block = self.calls.show(block, what)
         admitted = Admitted(block, tool, arguments, what, granted=granted)
@@ -192,12 +198,15 @@ def action_block(item_id: ItemId, asks: Asks) -> ActionBlock:
             custom=what.custom,
             round=call.round,
         )
+    draft = what.origin == "skill-draft-confirmation"
     return ActionBlock(
         id=item_id,
-        action="tool_call_permission",
-        origin=asks.origin,
+        action="question_request" if draft else "tool_call_permission",
+        origin=what.origin or asks.origin,
         tool_block_id=call.id,
         title=safe_text(what.permission or what.title),
         detail=safe_text(what.detail),
+        options=DRAFT_OPTIONS if draft else (),
+        custom=not draft,
         round=call.round,
     )

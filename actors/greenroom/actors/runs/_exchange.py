@@ -13,12 +13,12 @@ from greenroom.protocol import (
     Fault,
     MessageId,
     ProviderFailure,
+    ReasoningDelta,
     RunId,
     Stop,
     StopReason,
     StreamEvent,
     UsageReported,
-    add_usage,
     classify_failure,
     safe_text,
 )
@@ -55,7 +55,7 @@ class Exchange:
         """Take one event in, in the order of delivery (TRY-15)."""
         match event:
             case UsageReported(usage=usage):
-                self.progress.usage = add_usage(self.progress.usage, usage)
+                self.progress.spend(usage)
             case ProviderFailure():
                 self._failure = event
             case Stop(reason=reason):
@@ -76,7 +76,10 @@ class Exchange:
         return RoundReply(self._stop, fault, overflow)
 
     def _show(self, event: StreamEvent) -> None:
+        now = self.now()
         if self.progress.first_output_at is None:
-            self.progress.first_output_at = self.now()
+            self.progress.first_output_at = now
+        if isinstance(event, ReasoningDelta):
+            self.progress.think(now)
         for change in self.draft.apply(event):
             self.watchers.change(self.run_id, self.message_id, change)

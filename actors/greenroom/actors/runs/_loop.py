@@ -20,10 +20,13 @@ from greenroom.actors.kernel import Context
 from greenroom.actors.tools import Tool
 from greenroom.protocol import (
     NOTHING_FITS,
+    ActionBlock,
     AskModel,
     BatchEnded,
     Begun,
     Block,
+    BudgetExcess,
+    BudgetReached,
     CallsRefused,
     ChatMessage,
     Counters,
@@ -46,8 +49,13 @@ from greenroom.protocol import (
     Terminal,
     ToolCallBlock,
     ViewBuilder,
+    find_excess,
+    inherited_ends,
     interrupted_terminal,
     observe,
+    question_of,
+    raises,
+    spent_of,
 )
 from greenroom.protocol.providers import OVERFLOW_CODE
 from greenroom.storage import FencedError
@@ -65,9 +73,32 @@ from ._settlement import CommittedProjectionError, Progress, RunResult, Settleme
 
 _LOG: Final = logging.getLogger("greenroom.runs")
 
+CALL_CUT: Final = "not executed: the reply ended before this call was whole"
+
 SOFT_SECONDS: Final = 2.0
 HARD_SECONDS: Final = 4.0
 """Budget of an operation's clean-up; inside the 5 s of a whole turn's cancel."""
+
+
+class DeferredJournalError(JournalError):
+    """A strict fact of a granted call failed; nothing is tried again (TOL-26).
+
+    Before the dispatch nothing has happened, and the approval is open again.
+    """
+
+    def __init__(
+        self, cause: Exception, *, dispatch_committed: bool, outcome_committed: bool
+    ) -> None:
+        so_far = (
+            "the call was not run, and its approval is open again"
+            if not dispatch_committed
+            else "the call ran and its outcome is recorded"
+            if outcome_committed
+            else "the call may have run, and what became of it is not recorded"
+        )
+        super().__init__(getattr(cause, "code", "journal_error"), f"{cause}; {so_far}")
+        self.dispatch_committed = dispatch_committed
+        self.outcome_committed = outcome_committed
 
 
 class RunNotStartedError(GreenroomError):
@@ -110,17 +141,10 @@ class ActiveRun:
     registered: bool = False
     """The start fact is durable (JRN-08)."""
     result: RunResult | None = None
-    dispatched: bool = False
-    """A dispatch of its deferred call is durable (TOL-26)."""
-    failure: JournalError | None = None
-    """The strict fact of a deferred run that failed."""
+    failure: DeferredJournalError | None = None
+    """Which strict fact of a deferred run failed."""
     on_dispatch: Callable[[], None] = attrs.field(default=lambda: None)
-    """Called once when the dispatch of a deferred call is durable."""
-
-    def heard_dispatch(self) -> None:
-        """Note that the dispatch is durable, and tell who waits for that."""
-        self.dispatched = True
-        self.on_dispatch()
+    """Called when the dispatch of a deferred call is durable."""
 
     @classmethod
     def of(cls, plan: RunPlan) -> ActiveRun:
@@ -151,6 +175,7 @@ class Run:
             counters=Counters(metadata.provider_rounds, metadata.request_seq),
             tool_calls=metadata.tool_calls,
             guard=metadata.no_progress_tool_loop,
+            price=ports.cost,
         )
         settlement = Settlement(
             active.plan, ports, active.draft, progress, ctx.clock.now
@@ -262,6 +287,7 @@ class Loop:
 
     async def work(self) -> Terminal:
         """Perform the machine's commands until it ends."""
+        await self._end_inherited()
         begun = await self._begin()
         # After the judgement, which may have put a note behind a result.
         self.view.add_rounds(self.run.active.draft.blocks)
@@ -269,7 +295,7 @@ class Loop:
         while not isinstance(command, End):
             match command:
                 case AskModel(counters=counters):
-                    event = await self._ask(counters)
+                    event = await self._ask_within_budget(counters)
                 case RunCalls(calls=calls):
                     event = await self._run_calls(calls)
                 case RefuseCalls(calls=calls, note=note):
@@ -278,6 +304,13 @@ class Loop:
             if isinstance(event, BatchEnded) and isinstance(command, AskModel):
                 await self._refresh()
         return command.terminal
+
+    async def _end_inherited(self) -> None:
+        ends = inherited_ends(self.run.active.draft.blocks)
+        for block in ends:
+            self.batch.calls.put(block)
+        if ends:
+            await self._close_round()
 
     async def _begin(self) -> RunEvent:
         # A batch that paused was not judged then: its results came with the answers.
@@ -294,6 +327,36 @@ class Loop:
         if await self._fit(calls, self.run.active.draft.blocks) is not None:
             return Faulted(Fault(OVERFLOW_CODE, NOTHING_FITS), overflow=True)
         return Begun(stuck=seen.verdict == "stop")
+
+    async def _ask_within_budget(self, counters: Counters) -> RunEvent:
+        excess = self._excess()
+        if excess is None:
+            return await self._ask(counters)
+        title, detail, options = question_of(excess)
+        item_id = self.run.active.draft.new_id()
+        question = ActionBlock(
+            id=item_id,
+            action="question_request",
+            origin="budget",
+            tool_block_id=item_id,
+            title=title,
+            detail=detail,
+            options=options,
+            custom=False,
+            excess=excess,
+            round=self.run.progress.counters.round,
+        )
+        self.batch.calls.add(question)
+        return BudgetReached()
+
+    def _excess(self) -> BudgetExcess | None:
+        plan, blocks = self.run.active.plan, self.run.active.draft.blocks
+        budget, settings = plan.account, plan.settings
+        turn = spent_of(self.run.settlement.metadata())
+        whole = budget.after(self.run.settlement.metadata(), blocks)
+        return find_excess(
+            settings.turn_budget, "turn", turn, raises(blocks, "turn")
+        ) or find_excess(settings.session_budget, "session", whole.spent, whole.raised)
 
     async def _ask(self, counters: Counters) -> RoundEnded:
         run, draft = self.run, self.run.active.draft
@@ -374,6 +437,8 @@ class Loop:
 
     async def _run_calls(self, calls: tuple[ItemId, ...]) -> BatchEnded:
         self.batch.started = 0
+        cut = [c.id for c in self.run.active.draft.open_calls if c.id not in calls]
+        self.batch.calls.refuse(cut, CALL_CUT)
         try:
             event = await self.batch.run(calls)
         finally:

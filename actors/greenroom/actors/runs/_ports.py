@@ -14,6 +14,7 @@ import attrs
 from greenroom.actors.providers import Provider, RateGate
 from greenroom.actors.tools import ToolContext, ToolSet
 from greenroom.protocol import (
+    Account,
     AttemptTrace,
     Change,
     ChatMessage,
@@ -31,6 +32,7 @@ from greenroom.protocol import (
     SessionId,
     SessionSettings,
     ToolDefinition,
+    Usage,
     ViewBuilder,
     WaitReason,
 )
@@ -61,6 +63,10 @@ class Record(Protocol):
 
     async def update_plan(self, entries: tuple[PlanEntry, ...]) -> int:
         """Replace the plan and return its revision."""
+        ...
+
+    async def end_plan(self) -> None:
+        """Say of the plan, if there is one, that its turn ran into a limit."""
         ...
 
 
@@ -141,6 +147,10 @@ def _nothing_waits() -> bool:
     return False
 
 
+def _no_price(_: Usage) -> float | None:
+    return None
+
+
 def _always_current(_: int) -> bool:
     return True
 
@@ -160,6 +170,8 @@ class RunPorts:
     watchers: Watchers
     steer_waiting: Callable[[], bool] = _nothing_waits
     """Whether the user steers: looked at where a batch has settled (RUN-19)."""
+    cost: Callable[[Usage], float | None] = _no_price
+    """What usage of the session's model costs, in US dollars; ``None``: not known."""
     reviewer: Reviewer | None = None
     """``None``: the session's own model is asked."""
     context_budget: ContextBudget | None = None
@@ -193,6 +205,8 @@ class RunPlan:
     """What requests begin with: instructions and the messages before that one. The
     run's own, to add its rounds to."""
     context: ToolContext
+    account: Account = attrs.field(factory=Account)
+    """What the turns before this one used, and what the user added."""
 
     @property
     def resumes(self) -> bool:

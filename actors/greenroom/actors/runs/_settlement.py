@@ -7,6 +7,7 @@ most one terminal is ever tried (RUN-09); what fails after it never leads to a s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final, final
 
@@ -20,6 +21,7 @@ from greenroom.protocol import (
     Counters,
     Draft,
     ErrorBlock,
+    Fault,
     GreenroomError,
     InteractionEnd,
     InternalError,
@@ -30,6 +32,7 @@ from greenroom.protocol import (
     ReasoningBlock,
     RecoveryLatch,
     RunTerminal,
+    StorageError,
     Terminal,
     TextBlock,
     ToolCallBlock,
@@ -37,16 +40,26 @@ from greenroom.protocol import (
     add_usage,
     end_of_run,
     fit_block,
+    loose_ends,
     revisions,
     safe_text,
     sha256_hex,
+    usage_of,
 )
 from greenroom.storage import message_fact, tool_facts
 
 from ._batch import NOT_EXECUTED
 from ._ports import RunPlan, RunPorts
 
+_LOG: Final = logging.getLogger("greenroom.runs")
+
 MAX_ERROR_CHARS: Final = 4_000
+
+LIMITS: Final = ("max_tool_calls", "no_progress")
+"""Reasons to stop that leave a plan unfinished: its reason is ``max_steps``."""
+
+LOOSE_END: Final = "unsettled_block"
+"""Why a run ends that was to pause with a block that is still open (INT-11)."""
 
 
 class CommittedProjectionError(GreenroomError):
@@ -77,7 +90,26 @@ class Progress:
     guard: ProgressSnapshot | None = None
     usage: Usage | None = None
     first_output_at: float | None = None
+    reasoning: tuple[float, float] | None = None
+    """When the first thought came, and the last."""
     recovery: RecoveryLatch = attrs.field(factory=RecoveryLatch)
+    price: Callable[[Usage], float | None] = lambda _: None
+    cost: float = 0.0
+    unpriced: bool = False
+    """Some usage has no known price, so that the whole has no known cost."""
+
+    def spend(self, usage: Usage) -> None:
+        """Count the usage of one exchange."""
+        self.usage = add_usage(self.usage, usage)
+        cost = self.price(usage)
+        if cost is None:
+            self.unpriced = True
+        else:
+            self.cost += cost
+
+    def think(self, now: float) -> None:
+        """Note that the model thought at *now*."""
+        self.reasoning = (now if self.reasoning is None else self.reasoning[0], now)
 
 
 @final
@@ -94,7 +126,7 @@ class Settlement:
 
     async def record_round(self) -> None:
         """Make the round's blocks and its tool facts durable."""
-        await self._record("pending", self._metadata(None))
+        await self._record("pending", self.metadata())
 
     async def settle(self, terminal: Terminal) -> RunResult:
         """End the run with *terminal*.
@@ -110,8 +142,11 @@ class Settlement:
                 f"{self._attempted and self._attempted.stop_reason!r} was tried"
             )
         self._attempted = terminal
+        terminal = self._checked(terminal)
         self._close_blocks(terminal)
-        metadata = self._metadata(terminal)
+        metadata = self.metadata(terminal)
+        if terminal.stop_reason in LIMITS:
+            await self._end_plan()
         await self._commit(terminal)
         try:
             message = await self._record(terminal.message_status, metadata)
@@ -125,6 +160,13 @@ class Settlement:
     def attempted(self) -> bool:
         """Whether a terminal was tried."""
         return self._attempted is not None
+
+    async def _end_plan(self) -> None:
+        try:
+            await self.ports.record.end_plan()
+        except StorageError as exc:
+            # The plan is for show; the terminal is not.
+            _LOG.warning("a plan of %s was not ended: %s", self.plan.run_id, exc)
 
     async def _commit(self, terminal: Terminal) -> None:
         fault = terminal.fault
@@ -160,6 +202,16 @@ class Settlement:
 
     #### Blocks
 
+    def _checked(self, terminal: Terminal) -> Terminal:
+        # A pause with anything else unsettled would look finished and never be.
+        # The new id joins open text; nothing streams any more.
+        self.draft.new_id()
+        loose = loose_ends(self.draft.blocks) if terminal.outcome == "paused" else ()
+        if not loose:
+            return terminal
+        text = f"the turn can't pause: {loose[0].id} is {loose[0].status}"
+        return Terminal("error", LOOSE_END, "error", Fault(LOOSE_END, text))
+
     def _fit_blocks(self) -> None:
         # What is too large for the tape is cut for everybody alike.
         for block in self.draft.unsaved:
@@ -168,8 +220,6 @@ class Settlement:
                 self._changed(self.draft.replace(fitting))
 
     def _close_blocks(self, terminal: Terminal) -> None:
-        # Joins open text; nothing streams any more.
-        self.draft.new_id()
         end = None if terminal.message_status == "pending" else end_of_run(terminal)
         waiting = {action.tool_block_id for action in self.draft.unresolved}
         for block in self.draft.blocks:
@@ -190,14 +240,16 @@ class Settlement:
 
     #### Metadata
 
-    def _metadata(self, terminal: Terminal | None) -> MessageMetadata:
-        before, progress = self.plan.message.metadata, self.progress
-        usage = add_usage(_usage_of(before), progress.usage)
+    def metadata(self, terminal: Terminal | None = None) -> MessageMetadata:
+        """Return the message's metadata as it is now, ended with *terminal* (RUN-25).
+
+        What is not known is absent.
+        """
+        progress = self.progress
         fault = None if terminal is None else terminal.fault
         text = None if fault is None else safe_text(fault.text)[:MAX_ERROR_CHARS]
-        spent = self.now() - progress.started_at
-        first = progress.first_output_at
-        return MessageMetadata(
+        return msgspec.structs.replace(
+            self._measured(self.plan.message.metadata),
             run_id=self.plan.run_id,
             run_outcome=None if terminal is None else terminal.outcome,
             run_stop_reason=None if terminal is None else terminal.stop_reason,
@@ -208,32 +260,50 @@ class Settlement:
             request_seq=progress.counters.request_seq,
             tool_calls=progress.tool_calls,
             no_progress_tool_loop=progress.guard,
+            model=self.plan.settings.model,
+            provider=self.plan.settings.provider,
+        )
+
+    def _measured(self, before: MessageMetadata) -> MessageMetadata:
+        progress = self.progress
+        usage = add_usage(usage_of(before), progress.usage)
+        seconds = (before.generation_time or 0.0) + self.now() - progress.started_at
+        thought = progress.reasoning
+        first = progress.first_output_at
+        return msgspec.structs.replace(
+            before,
             input_tokens=usage and usage.input,
             output_tokens=usage and usage.output,
             total_tokens=usage and usage.total,
             cached_tokens=usage and usage.cache_read,
             cache_write_tokens=usage and usage.cache_write,
-            generation_time=(before.generation_time or 0.0) + spent,
-            first_token_time=(
-                before.first_token_time
-                if before.first_token_time is not None or first is None
-                else first - progress.started_at
-            ),
-            model=self.plan.settings.model,
-            provider=self.plan.settings.provider,
+            reasoning_tokens=usage and usage.reasoning,
+            cost=_sum_of_costs(before, progress),
+            generation_time=seconds,
+            first_token_time=before.first_token_time
+            if before.first_token_time is not None or first is None
+            else first - progress.started_at,
+            reasoning_start_time=before.reasoning_start_time
+            if before.reasoning_start_time is not None or thought is None
+            else thought[0],
+            reasoning_end_time=before.reasoning_end_time
+            if thought is None
+            else thought[1],
+            tokens_per_second=usage.output / seconds
+            if usage is not None and seconds > 0
+            else None,
         )
 
 
-def _usage_of(metadata: MessageMetadata) -> Usage | None:
-    if metadata.input_tokens is None:
+# Unknown is not zero: one exchange without a price, or without usage that has one,
+# makes the whole unknown.
+def _sum_of_costs(before: MessageMetadata, progress: Progress) -> float | None:
+    asked_before = before.request_seq > 0
+    if progress.unpriced or (asked_before and before.cost is None):
         return None
-    return Usage(
-        input=metadata.input_tokens,
-        output=metadata.output_tokens or 0,
-        total=metadata.total_tokens or 0,
-        cache_read=metadata.cached_tokens,
-        cache_write=metadata.cache_write_tokens,
-    )
+    if progress.usage is None:
+        return before.cost
+    return (before.cost or 0.0) + progress.cost
 
 
 # *end* is how what waits ends; ``None`` when the turn only pauses.
@@ -246,7 +316,7 @@ def _closed(block: Block, end: InteractionEnd | None, *, waiting: bool) -> Block
         case ToolCallBlock(response=None):
             return _without_result(block)
         case TextBlock(status="loading") | ReasoningBlock(status="loading"):
-            return msgspec.structs.replace(block, status="success")
+            return msgspec.structs.replace(block, status="error")
         case _:
             return block
 

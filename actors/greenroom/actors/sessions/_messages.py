@@ -17,6 +17,7 @@ from greenroom.protocol import (
     TextBlock,
     TextPart,
     Usage,
+    usage_of,
 )
 
 
@@ -52,16 +53,12 @@ class TurnResult:
     @property
     def usage(self) -> Usage | None:
         """Tokens of the whole turn; ``None`` when the provider told none."""
-        metadata = self.message.metadata
-        if metadata.input_tokens is None:
-            return None
-        return Usage(
-            input=metadata.input_tokens,
-            output=metadata.output_tokens or 0,
-            total=metadata.total_tokens or 0,
-            cache_read=metadata.cached_tokens,
-            cache_write=metadata.cache_write_tokens,
-        )
+        return usage_of(self.message.metadata)
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars of the whole turn; ``None`` when it is not known."""
+        return self.message.metadata.cost
 
 
 @attrs.frozen

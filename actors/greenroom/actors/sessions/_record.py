@@ -110,6 +110,14 @@ class SessionRecord:
         self.plan = plan
         return revision
 
+    async def end_plan(self) -> None:
+        """Say of the plan, if there is one, that its turn ran into a limit (RUN-19)."""
+        plan = self.plan
+        if plan is not None and plan.reason is None and _is_unfinished(plan):
+            ended = Plan(plan.revision + 1, plan.entries, "max_steps")
+            await self.append([plan_fact(ended)])
+            self.plan = ended
+
     async def post(self, command_id: str, body: str) -> Posted | Seen:
         """Put a command into the session's inbox."""
         now = self.clock.now()
@@ -160,3 +168,7 @@ class SessionRecord:
                 )
                 for event in events_of(entry):
                     self.hub.publish(event)
+
+
+def _is_unfinished(plan: Plan) -> bool:
+    return any(entry.status != "completed" for entry in plan.entries)

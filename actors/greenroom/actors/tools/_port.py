@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import attrs
 
@@ -120,6 +120,9 @@ class Needs:
     """More for the user to judge by, a whole script for example."""
     always_ask: bool = False
     """Ask whatever the permission mode is (TOL-10)."""
+    origin: Literal["skill-draft-confirmation", "acp-permission"] | None = None
+    """What asks, when it is not the call itself: a draft is shown, then installed or
+    discarded (INT-10); an external agent asks through the call."""
     reviewable: bool = False
     """The reviewer of ``auto_approve`` looks at it though nothing is asked (TOL-11)."""
     timeout: float = DEFAULT_TOOL_SECONDS
