@@ -312,6 +312,7 @@ async def open_engine(
     folder = _folder(state, store)
     clock, ids = clock or SystemClock(), ids or SystemIds()
     by_id = _by_id(provider, providers)
+    gates = _gates(by_id, rate_limits or {})
     registry = _registry(tools, builtin=builtin)
     # Before any actor lives: what dead owners left is settled, or nothing starts.
     if store is None:
@@ -336,7 +337,7 @@ async def open_engine(
             scratch=folder / "scratch",
             environment=os.environ if environment is None else environment,
             idle_seconds=idle_seconds,
-            gates=_gates(by_id, rate_limits or {}),
+            gates=gates,
         )
         sessions = Sessions(world, system.supervisor("sessions").spawn)
         yield Engine(folder, report, system, sessions, readers, world, registry)
