@@ -27,6 +27,11 @@ import attrs
 import platformdirs
 import trio
 
+from greenroom.actors.agents import (
+    AgentManager as AgentManager,
+    NativeBackend,
+    NoBackendError as NoBackendError,
+)
 from greenroom.actors.kernel import (
     ActorInfo,
     Clock,
@@ -139,6 +144,8 @@ class Engine:
     _sessions: Sessions
     _readers: StoreReaders
     _world: SessionWorld
+    agents: AgentManager
+    """The agents of the state folder."""
     _tools: ToolRegistry
 
     def __repr__(self) -> str:
@@ -147,42 +154,63 @@ class Engine:
     async def create_session(
         self,
         *,
-        workspace: Path | str,
+        workspace: Path | str | None = None,
+        agent: str | None = None,
         title: str = "",
         provider: str | None = None,
-        model: str = "default",
-        permission_mode: str = "default",
-        system_prompt: str = "",
+        model: str | None = None,
+        permission_mode: str | None = None,
+        system_prompt: str | None = None,
         max_rounds: int | None = None,
     ) -> SessionHandle:
-        """Make a session whose tools may touch *workspace*.
+        """Make a session of *agent* whose tools may touch *workspace*.
+
+        What is not given is the agent's; without an agent the session is of the one
+        that the user has chosen, else of the builtin one (AGT-10).
 
         Raises:
-            WorkspaceError: the folder does not exist.
+            WorkspaceError: the folder does not exist, or neither it nor a folder of
+                the agent's is given.
+            AgentNotFoundError, AgentUnavailableError, AgentRefusedError: the agent
+                is not there, can't be run, or is disabled.
+            NoBackendError: nobody here runs agents of its kind.
             TurnRefusedError: a setting is wrong.
+        chosen = await self.agents.select(agent)
+        config, providers = chosen.config, self._world.providers
+        who = chosen.model(provider, model, next(iter(providers)))
+        mode = permission_mode or config.permission_mode or "default"
+        prompt = config.system_prompt if system_prompt is None else system_prompt
+        folder = config.project_path if workspace is None else workspace
         """
         settings = SessionSettings(
-            agent_id=DEFAULT_AGENT_ID,
+            agent_id=chosen.agent.id,
             title=title.strip()[:TITLE_CHARS] or "New Chat",
-            workspace=str(await _workspace(Path(workspace))),
-            provider=provider or next(iter(self._world.providers)),
-            model=model,
-            permission_mode=permission_mode,  # pyright: ignore[reportArgumentType] - checked below
-            system_prompt=system_prompt,
+            workspace=str(await _workspace(folder)),
+            provider=who.provider,
+            model=who.model,
+            permission_mode=mode,  # pyright: ignore[reportArgumentType] - checked below
+            system_prompt=prompt,
             max_rounds=round_limit(max_rounds),
         )
-        loaded = await self._sessions.create(_checked(settings, self._world.providers))
-        return self._handle(loaded.session.id)
+        checked = _checked(settings, providers)
+        return self._handle(await self.agents.create_session(chosen.agent, checked))
 
     async def open_session(self, session_id: str) -> SessionHandle:
         """Load a session and return its handle.
 
         Raises:
             SessionNotFoundError: there is none.
+            AgentNotFoundError, AgentUnavailableError: its agent is gone, or can't be
+                run as it is stored.
+            NoBackendError: nobody here runs agents of its kind.
             SessionHeldError: another engine owns it.
         """
-        loaded = await self._sessions.open(SessionId(session_id))
-        return self._handle(loaded.session.id)
+        scope = SessionId(session_id)
+        row = await self._readers.read(lambda reader: reader.session(scope))
+        if row is None:
+            raise SessionNotFoundError(scope)
+        await self.agents.open_session(row.settings.agent_id, scope)
+        return self._handle(scope)
 
     def session(self, session_id: str) -> SessionHandle:
         """Return a handle without loading anything; it may name no session."""
@@ -324,6 +352,8 @@ async def open_engine(
     async with (
         storage as (writer, readers),
         open_system(clock=clock, ids=ids, gc_thresholds=gc_thresholds) as system,
+        agents = AgentManager(writer, readers, clock, ids)
+        await agents.start()
     ):
         world = SessionWorld(
             system=system,
@@ -337,10 +367,12 @@ async def open_engine(
             scratch=folder / "scratch",
             environment=os.environ if environment is None else environment,
             idle_seconds=idle_seconds,
+            admit=agents.admit_native,
             gates=gates,
         )
         sessions = Sessions(world, system.supervisor("sessions").spawn)
-        yield Engine(folder, report, system, sessions, readers, world, registry)
+        agents.register("native", NativeBackend(sessions))
+        yield Engine(folder, report, system, sessions, readers, world, registry, agents)
 
 
 def _folder(state: Path | str | None, store: Store | None) -> Path:
@@ -425,7 +457,9 @@ def _node(program: str) -> str:
     return f"{program} (process {os.getpid()} on {socket.gethostname()})"
 
 
-async def _workspace(folder: Path) -> Path:
+async def _workspace(folder: Path | str | None) -> Path:
+    if folder is None:
+        raise WorkspaceError("neither the session nor its agent names a workspace")
     shown = str(folder)[:200]
     try:
         resolved = await (await trio.Path(folder).expanduser()).resolve()

@@ -276,6 +276,15 @@ def normal_pairs(value: int) -> int:
     return max(LEAST_PAIRS, min(MOST_PAIRS, value))
 
 
+def delegation_problem(
+    config: AgentConfig,
+) -> Literal["policy_disabled", "no_valid_slots"] | None:
+    """Return why an agent with *config* may start no subagent; ``None``: it may."""
+    if not config.subagent_enabled:
+        return "policy_disabled"
+    return None if config.subagents else "no_valid_slots"
+
+
 #### Changes
 
 

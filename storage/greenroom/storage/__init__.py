@@ -6,6 +6,13 @@ checkpoint. Expected outcomes are returned, faults are raised.
 
 from __future__ import annotations
 
+from ._agents import AgentReader as AgentReader, AgentWriter as AgentWriter
+from ._app_settings import (
+    AppSettings as AppSettings,
+    put_app_settings as put_app_settings,
+    read_app_settings as read_app_settings,
+)
+from ._builtin import builtin_row as builtin_row, ensure_builtin as ensure_builtin
 from ._errors import (
     FencedError as FencedError,
     HeadMovedError as HeadMovedError,

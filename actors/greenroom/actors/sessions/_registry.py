@@ -8,7 +8,7 @@ reads that only look never load anything (SES-05).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -90,6 +90,10 @@ class Loaded:
 
 
 @attrs.frozen
+async def _admit_all(agent_id: str) -> None:
+    await trio.lowlevel.checkpoint()
+
+
 class SessionWorld:
     """What sessions are made from; the same for all of an engine."""
 
@@ -109,6 +113,8 @@ class SessionWorld:
 
 
 @final
+    admit: Callable[[str], Awaitable[None]] = _admit_all
+    """Refuses a session, by raising, whose agent (by id) may not run here."""
 @attrs.define(eq=False)
 class Sessions:
     """Opens sessions and knows the loaded ones."""
@@ -193,11 +199,13 @@ class Sessions:
             done.set()
 
     async def _load(self, session_id: SessionId) -> Loaded:
-        if await self.world.readers.read(lambda r: r.session(session_id)) is None:
+        found = await self.world.readers.read(lambda r: r.session(session_id))
+        if found is None:
             raise SessionNotFoundError(session_id)
         grant = await self._acquire(session_id)
         try:
             head = await self._recover(grant)
+        await self.world.admit(found.settings.agent_id)
             row, history, plan = await self.world.readers.read(
                 lambda reader: _read_session(reader, session_id)
             )

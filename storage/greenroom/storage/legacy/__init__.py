@@ -18,7 +18,7 @@ from ._migration import (
     aliases as aliases,
     begin_import as begin_import,
     builtin_changed as builtin_changed,
-    ensure_builtin as ensure_builtin,
+    effective_config as effective_config,
     is_due as is_due,
     is_independent as is_independent,
 )

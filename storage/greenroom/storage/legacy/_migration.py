@@ -18,11 +18,13 @@ import msgspec
 
 from greenroom.protocol import (
     DEFAULT_AGENT_ID,
+    AgentConfig,
     AgentRefusedError,
     AgentRow,
     Merged,
     config_members,
     config_text,
+    resolve,
     resolve_merged,
 )
 
@@ -37,8 +39,6 @@ from ._agents import OLD_BUILTIN, read_legacy_agents
 
 AGENTS_VERSION: Final = 3
 """The version that every state folder comes to."""
-
-BUILTIN_NAME: Final = "greenroom"
 
 _VERSION: Final = "agents.version"
 _IMPORT: Final = "agents.import"
@@ -92,6 +92,18 @@ def is_due(reader: AgentReader) -> bool:
     return is_old or reader.app_setting(_MCP_DONE) is None
 
 
+def effective_config(reader: AgentReader, row: AgentRow) -> AgentConfig:
+    """Return what is in force for a native agent; never raises.
+
+    Its own text and nothing else (AGT-14), once the agents stand alone.
+    """
+    if row.id == DEFAULT_AGENT_ID or is_independent(reader):
+        return resolve(row.config)
+    builtin = reader.agent(DEFAULT_AGENT_ID)
+    base = None if builtin is None else builtin.config
+    return resolve_merged(base, row.config).config
+
+
 def aliases(reader: AgentReader) -> dict[str, str]:
     """Return other names of agents: ids they had elsewhere."""
     known = _object(reader.app_setting(_ALIASES))
@@ -99,21 +111,6 @@ def aliases(reader: AgentReader) -> dict[str, str]:
 
 
 #### Before and beside the steps
-
-
-def ensure_builtin(store: Store, now: float) -> bool:
-    """Make or mend the builtin agent's row; whether it was changed (AGT-09)."""
-    found = store.agent(DEFAULT_AGENT_ID)
-    if found is None:
-        row = _builtin(now)
-    else:
-        row = msgspec.structs.replace(
-            found, kind="native", source="builtin", enabled=True, protected=True
-        )
-    if row == found:
-        return False
-    store.put_agent(row)
-    return True
 
 
 def builtin_changed(store: Store, now: float) -> None:
@@ -311,16 +308,3 @@ def _json(text: str | None) -> Any:  # noqa: ANN401 - any JSON value
         return None if text is None else msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return None
-
-
-def _builtin(now: float) -> AgentRow:
-    return AgentRow(
-        id=DEFAULT_AGENT_ID,
-        kind="native",
-        source="builtin",
-        name=BUILTIN_NAME,
-        enabled=True,
-        protected=True,
-        created_at=now,
-        updated_at=now,
-    )
