@@ -52,7 +52,7 @@ from ._evals_report import (
     report_of,
     stored_usage,
 )
-from ._evals_scenario import Scenario, ScriptedTool, UserAnswer, check_ids
+from ._evals_scenario import Scenario, ScriptedTool, UserAnswer, check_scenarios
 from ._recording import RecordingTool
 
 MAX_SECONDS: Final = 600.0
@@ -76,10 +76,10 @@ async def evaluate(
         workspace: the folder that they may touch.
 
     Raises:
-        ScenarioError: two scenarios have the same id.
+        ScenarioError: two scenarios, or two tools of one, have the same name.
         WorkspaceError: the folder does not exist.
     """
-    check_ids(scenarios)
+    check_scenarios(scenarios)
     own = tuple(tools)
     return report_of(
         [
@@ -96,6 +96,7 @@ async def evaluate_scenario(
     workspace: Path | str = ".",
 ) -> ScenarioResult:
     """Run one scenario and return its result; see `evaluate`."""
+    check_scenarios([scenario])
     started = perf_counter()
     store = MemoryStore.create()
     provider = _StoppedProvider.of(scenario)

@@ -13,7 +13,7 @@ import os
 import stat
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -29,6 +29,8 @@ MAX_FILE_BYTES: Final = 4 << 20
 MAX_SCENARIOS: Final = 1_000
 MAX_REPLIES: Final = 1_000
 """Replies of one script; a run ends after 128 tool calls, a limit far below."""
+
+MAX_PROMPT_CHARS: Final = 100_000
 
 TurnStatus = Literal["completed", "aborted", "error", "paused"]
 
@@ -108,7 +110,7 @@ class Expectation(
     """How the turn must end. What is left out is not looked at."""
 
     status: TurnStatus
-    """Also what the stored message must say of its last run."""
+    """What was returned; that the store says the same is looked at in any case."""
     stop_reason: str | None = None
     """A paused turn has none; its run was stopped for an interaction."""
     code: str | None = None
@@ -154,8 +156,8 @@ class Scenario(
     tools: Annotated[tuple[ScriptedTool, ...], Meta(max_length=100)] = ()
     budget: CallBudget | None = None
     """``None``: the turn may spend what it spends."""
-    prompt: Annotated[str, Meta(min_length=1, max_length=100_000)] = "go"
-    system_prompt: str = ""
+    prompt: Annotated[str, Meta(min_length=1, max_length=MAX_PROMPT_CHARS)] = "go"
+    system_prompt: Annotated[str, Meta(max_length=MAX_PROMPT_CHARS)] = ""
     permission_mode: Literal["default", "auto_approve", "full_access"] = "full_access"
     max_rounds: _Positive | None = None
     """The limit of rounds; ``None``: there is none."""
@@ -190,20 +192,29 @@ def load_scenarios(path: Path) -> tuple[Scenario, ...]:
         raise ScenarioError(f"{path}: is nested too deeply") from exc
     except (msgspec.MsgspecError, ValueError) as exc:
         raise ScenarioError(f"{path}: {exc}") from exc
-    check_ids(found)
+    check_scenarios(found)
     return found
 
 
-def check_ids(scenarios: Sequence[Scenario]) -> None:
-    """Refuse scenarios that have an id in common.
+def check_scenarios(scenarios: Sequence[Scenario]) -> None:
+    """Refuse scenarios, or tools of one scenario, that have the same name.
 
     Raises:
         ScenarioError: two of them have.
     """
-    counted = Counter(scenario.id for scenario in scenarios)
-    twice = sorted(each for each, count in counted.items() if count > 1)
-    if twice:
-        raise ScenarioError(f"several scenarios have the id {twice[0]!r}")
+    twice = _twice(scenario.id for scenario in scenarios)
+    if twice is not None:
+        raise ScenarioError(f"several scenarios have the id {twice!r}")
+    for scenario in scenarios:
+        twice = _twice(tool.name for tool in scenario.tools)
+        if twice is not None:
+            raise ScenarioError(
+                f"several tools of scenario {scenario.id!r} have the name {twice!r}"
+            )
+
+
+def _twice(names: Iterable[str]) -> str | None:
+    return next((each for each, count in Counter(names).items() if count > 1), None)
 
 
 def _decode(content: bytes, suffix: str) -> tuple[Scenario, ...]:
