@@ -37,14 +37,17 @@ from greenroom.protocol import (
     AgentRow,
     AttemptTrace,
     Fact,
+    ImagePart,
     ItemId,
     JournalError,
     MessageId,
     MessageRecord,
+    PendingInputs,
     Plan,
     PlanEntry,
     SessionId,
     TextBlock,
+    TextPart,
 )
 from greenroom.storage import (
     Appended,
@@ -64,6 +67,7 @@ from greenroom.storage import (
     Store,
     Tape,
     archived_fact,
+    input_fact,
     message_fact,
     plan_fact,
     retraction_fact,
@@ -135,6 +139,7 @@ def check_unknown_sessions_read_as_empty(world: World) -> None:
     assert store.message(unknown, "m") is None
     assert store.message_count(unknown) == 0
     assert store.plan(unknown) is None
+    assert store.pending_inputs(unknown).rows == ()
     assert store.locate(unknown) is None
     assert store.open_runs(unknown) == []
     assert store.run_entries(unknown, RUN) == ()
@@ -686,6 +691,35 @@ def check_plan_and_settings_are_the_newest(world: World) -> None:
     assert row is not None
     assert row.settings.title == "Renamed"
     assert verify(peer.store) == []
+
+
+def check_pending_inputs_are_the_rows_that_are_not_consumed(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    said = (TextPart("one"),)
+    inputs = PendingInputs()
+    steps = (
+        lambda: inputs.enqueue("a", said, now=1.0),
+        lambda: inputs.enqueue("b", (ImagePart("image/png", "aWNvbg=="),), now=2.0),
+        lambda: inputs.add_steer("s", said, MESSAGE, now=3.0),
+        lambda: inputs.move("b", 1, now=4.0),
+        lambda: inputs.claim("s", now=5.0, reply=MessageId("reply")),
+        lambda: inputs.add_steer("t", said, MessageId("m2"), now=6.0),
+        lambda: inputs.hold(now=7.0),
+        lambda: inputs.settle("s", "delivered", now=8.0),
+        lambda: inputs.promote("a", MessageId("m3"), now=9.0),
+        lambda: inputs.delete("b", now=10.0),
+    )
+    for step in steps:
+        change = step()
+        facts = [input_fact(row) for row in change.revisions]
+        write(peer.store, tape.append_piece(facts, now=1.0))
+        inputs = change.inputs
+        assert peer.store.pending_inputs(S1) == inputs
+        assert verify(peer.store) == []
+    peer.store.rebuild(S1)
+    assert peer.store.pending_inputs(S1) == inputs
+    assert peer.store.search("one") == []
 
 
 def check_cached_blocks_live_until_the_next_revision(world: World) -> None:

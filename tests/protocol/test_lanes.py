@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
@@ -385,4 +385,6 @@ class Lanes(RuleBasedStateMachine):
 
 
 def test_random_steps_keep_the_lanes_whole() -> None:
-    run_state_machine_as_test(Lanes)
+    run_state_machine_as_test(
+        Lanes, settings=settings(max_examples=50, stateful_step_count=30)
+    )

@@ -13,7 +13,7 @@ as ``consumed``, once; what was accepted and is not consumed is a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Final, Literal, final
 
@@ -73,6 +73,11 @@ class PendingInputs:
     """The rows of a session that are not consumed, in the order they are let in."""
 
     rows: tuple[PendingInput, ...] = ()
+
+    @classmethod
+    def of(cls, rows: Iterable[PendingInput]) -> PendingInputs:
+        """Return *rows* as lanes, each row in its place."""
+        return cls(tuple(sorted(rows, key=_place)))
 
     def find(self, input_id: str) -> PendingInput:
         """Return a row.
@@ -163,7 +168,7 @@ class PendingInputs:
                 created_at=now,
                 updated_at=now,
             )
-            return InputChange(PendingInputs((row, *self.rows)), (row,))
+            return InputChange(PendingInputs.of((*self.rows, row)), (row,))
         return self._revise(
             opened,
             parts=joined(opened.parts or (), parts),
@@ -234,8 +239,10 @@ class PendingInputs:
         )
         rest = self._without(row)
         numbered = rest._renumber(rest.queue, now=now)
-        rows = (turned, *numbered.inputs.rows)
-        return InputChange(PendingInputs(rows), (_header(turned), *numbered.revisions))
+        rows = (*numbered.inputs.rows, turned)
+        return InputChange(
+            PendingInputs.of(rows), (_header(turned), *numbered.revisions)
+        )
 
     def hold(self, *, now: float) -> InputChange:
         """Keep what waits from being let in, after the user stopped the turn."""
@@ -430,9 +437,11 @@ class PendingInputs:
 
 def _stepped(row: PendingInput, **fields: object) -> PendingInput:
     changed = msgspec.structs.replace(row, **fields)
-    step = (row.state, changed.state)
-    taken_back = row.mode == "steer" and step == ("claimed", "pending")
-    if taken_back or changed.state not in (*INPUT_TRANSITIONS[row.state], row.state):
+    allowed = (*INPUT_TRANSITIONS[row.state], row.state)
+    if row.mode == "steer" and row.state == "claimed":
+        # A steer's claim is not taken back (PIN-05).
+        allowed = ("claimed", "consumed")
+    if changed.state not in allowed:
         raise InputRefusedError(
             "input_locked", f"input {row.id[:80]!r} is {row.state}: not {changed.state}"
         )
@@ -454,6 +463,11 @@ def _locked(row: PendingInput, why: str) -> InputRefusedError:
     return InputRefusedError(
         "input_locked", f"input {row.id[:80]!r} can't be changed: {why}"
     )
+
+
+def _place(row: PendingInput) -> tuple[int, int]:
+    steer = (0, 0) if row.state == "claimed" else (0, 1)
+    return steer if row.mode == "steer" else (1, row.order)
 
 
 def _header(row: PendingInput) -> PendingInput:

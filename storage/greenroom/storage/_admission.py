@@ -23,6 +23,7 @@ from greenroom.protocol import (
     FactKind,
     JournalError,
     MessageRecord,
+    PendingInput,
     Plan,
     SessionSettings,
     SourceType,
@@ -31,6 +32,7 @@ from greenroom.protocol import (
 from ._errors import RefusedFactError
 from ._store import MAX_FACTS
 from .names import (
+    INPUT_RECORDED,
     MESSAGE_RECORDED,
     MESSAGE_RETRACTED,
     PLAN_UPDATED,
@@ -53,6 +55,7 @@ _PROJECTED: Final[dict[str, tuple[FactKind, type[msgspec.Struct]]]] = {
     MESSAGE_RECORDED: (FactKind.MESSAGE, MessageRecord),
     MESSAGE_RETRACTED: (FactKind.EVENT, Retracted),
     PLAN_UPDATED: (FactKind.EVENT, Plan),
+    INPUT_RECORDED: (FactKind.EVENT, PendingInput),
     SESSION_CONFIGURED: (FactKind.EVENT, SessionSettings),
     SESSION_ARCHIVED: (FactKind.EVENT, Archived),
     RUN_ACKNOWLEDGED: (FactKind.EVENT, RunAcknowledged),

@@ -32,6 +32,7 @@ from greenroom.protocol import (
     JournalRecord,
     MessageId,
     MessageRecord,
+    PendingInputs,
     Plan,
     RunId,
     SessionId,
@@ -319,6 +320,10 @@ class Reader(AgentReader, Protocol):
 
     def message_count(self, scope: SessionId) -> int:
         """Return how many messages the transcript has."""
+        ...
+
+    def pending_inputs(self, scope: SessionId) -> PendingInputs:
+        """Return the inputs that were accepted and wait for their turn."""
         ...
 
     def plan(self, scope: SessionId) -> Plan | None:

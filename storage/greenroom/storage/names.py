@@ -17,6 +17,8 @@ from greenroom.protocol import (
     FactKind,
     MessageId,
     MessageRecord,
+    OperationId,
+    PendingInput,
     Plan,
     RunId,
     SessionSettings,
@@ -32,7 +34,9 @@ SESSION_ARCHIVED: Final = "session/archived"
 MESSAGE_RECORDED: Final = "message/recorded"
 MESSAGE_RETRACTED: Final = "message/retracted"
 PLAN_UPDATED: Final = "plan/updated"
+INPUT_RECORDED: Final = "input/recorded"
 RUN_ACKNOWLEDGED: Final = "recovery/run_acknowledged"
+OPERATION_RECONCILED: Final = "recovery/operation_reconciled"
 VIEW_ASSEMBLED: Final = "view/assembled"
 ATTEMPT_COMPLETED: Final = "provider/attempt_completed"
 
@@ -45,9 +49,10 @@ _AUDIT_NAMES: Final = frozenset(
         "message/compaction_indicator",
         "migration/backfill",
         RUN_ACKNOWLEDGED,
+        OPERATION_RECONCILED,
     }
 )
-_AUDIT_PREFIXES: Final = ("execution/", "view/", "provider/")
+_AUDIT_PREFIXES: Final = ("execution/", "view/", "provider/", "input/")
 
 
 class Retracted(msgspec.Struct, frozen=True, rename="camel"):
@@ -68,6 +73,15 @@ class RunAcknowledged(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     run_id: RunId
     run_class: str
     reason: str | None = None
+
+
+class OperationReconciled(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Payload of ``recovery/operation_reconciled``: its tool knew what became of it."""
+
+    operation: OperationId
+    message_id: MessageId
+    response_hash: str
+    is_error: bool
 
 
 def is_strict(name: str) -> bool:
@@ -154,6 +168,22 @@ def retraction_fact(message_id: MessageId) -> Fact:
     )
 
 
+def input_fact(row: PendingInput) -> Fact:
+    """Return *row* as a revision of a pending input (PIN-01).
+
+    The same revision again is the same fact.
+    """
+    payload = canonical_json(row)
+    return Fact(
+        kind=FactKind.EVENT,
+        name=INPUT_RECORDED,
+        source_type=SourceType.RUNTIME_EVENT,
+        source_id=row.id,
+        payload=payload,
+        provenance_key=f"input:{row.id}:{row.updated_at!r}:{sha256_hex(payload)[:16]}",
+    )
+
+
 def plan_fact(plan: Plan) -> Fact:
     """Return *plan* as the plan in force."""
     payload = canonical_json(plan)
@@ -193,6 +223,17 @@ def acknowledged_fact(run: RunAcknowledged) -> Fact:
         source_type=SourceType.RUNTIME_EVENT,
         source_id=run.run_id,
         payload=canonical_json(run),
+    )
+
+
+def reconciled_fact(reconciled: OperationReconciled) -> Fact:
+    """Return the fact that an operation in doubt is *reconciled*. Not a strict one."""
+    return Fact(
+        kind=FactKind.EVENT,
+        name=OPERATION_RECONCILED,
+        source_type=SourceType.RUNTIME_EVENT,
+        source_id=reconciled.operation.hash,
+        payload=canonical_json(reconciled),
     )
 
 

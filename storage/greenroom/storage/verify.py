@@ -14,6 +14,7 @@ from typing import Final, Literal
 import attrs
 
 from greenroom.protocol import (
+    PendingInputs,
     RunId,
     SessionId,
     StorageError,
@@ -146,6 +147,8 @@ def _check_session(reader: Reader, scope: SessionId, fold: _Fold) -> Iterator[Pr
         return
     if reader.plan(scope) != info.plan:
         yield Problem(scope, "projection", "the plan differs")
+    if reader.pending_inputs(scope) != PendingInputs.of(fold.replica.inputs.values()):
+        yield Problem(scope, "projection", "the pending inputs differ")
     if reader.message_count(scope) != info.totals.messages:
         yield Problem(scope, "projection", "the number of messages differs")
     row = reader.session(scope)

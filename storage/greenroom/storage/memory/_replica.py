@@ -14,9 +14,11 @@ import msgspec
 from greenroom.protocol import (
     JOURNAL_NAMES,
     MessageRecord,
+    PendingInput,
     Plan,
     SessionSettings,
     TapeEntry,
+    merged_input,
 )
 
 from .. import names
@@ -68,6 +70,8 @@ class Replica:
     _messages: dict[str, Message] = attrs.field(factory=dict[str, Message])
     open_runs: dict[str, None] = attrs.field(factory=dict[str, None])
     """Runs with strict facts, and neither terminal nor acknowledgement."""
+    inputs: dict[str, PendingInput] = attrs.field(factory=dict[str, PendingInput])
+    """Pending inputs by id."""
 
     @property
     def info(self) -> Info | None:
@@ -110,12 +114,24 @@ class Replica:
             case names.PLAN_UPDATED:
                 plan = msgspec.json.decode(fact.payload, type=Plan)
                 self._evolve(undo, plan=plan, updated_at=at)
+            case names.INPUT_RECORDED:
+                row = msgspec.json.decode(fact.payload, type=PendingInput)
+                self._record_input(row, undo)
             case names.RUN_ACKNOWLEDGED | "execution/run_terminal":
                 undo.drop(self.open_runs, fact.source_id)
             case name if name in JOURNAL_NAMES:
                 undo.put(self.open_runs, fact.source_id, None)
             case _:
                 pass
+
+    def _record_input(self, row: PendingInput, undo: Undo) -> None:
+        if row.state == "consumed":
+            undo.drop(self.inputs, row.id)
+            return
+        row = merged_input(self.inputs.get(row.id), row)
+        undo.put(
+            self.inputs, row.id, msgspec.structs.replace(row, parts=row.parts or ())
+        )
 
     def _record(self, record: MessageRecord, seq: int, at: float, undo: Undo) -> None:
         known = self._messages.get(record.id)

@@ -19,6 +19,7 @@ from greenroom.protocol import (
     JournalRecord,
     MessageId,
     MessageRecord,
+    PendingInputs,
     Plan,
     RunId,
     RunStarted,
@@ -255,6 +256,10 @@ class MemoryStore:
         """See `Reader.message_count`."""
         info = self._tables.replica(scope).info
         return 0 if info is None else info.totals.messages
+
+    def pending_inputs(self, scope: SessionId) -> PendingInputs:
+        """See `Reader.pending_inputs`."""
+        return PendingInputs.of(self._tables.replica(scope).inputs.values())
 
     def plan(self, scope: SessionId) -> Plan | None:
         """See `Reader.plan`."""

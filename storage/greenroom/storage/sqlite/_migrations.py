@@ -258,11 +258,23 @@ CREATE TABLE app_settings (
 ) STRICT, WITHOUT ROWID;
 """
 
+_M005_PENDING_INPUT: Final = """
+CREATE TABLE pending_input (
+    id INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    body TEXT NOT NULL,  -- without what was said
+    parts TEXT NOT NULL,
+    UNIQUE (session, name)
+) STRICT;
+"""
+
 MIGRATIONS: Final[tuple[tuple[str, str], ...]] = (
     ("m001_initial", _M001_INITIAL),
     ("m002_listing_and_search", _M002_LISTING_AND_SEARCH),
     ("m003_traces", _M003_TRACES),
     ("m004_agents", _M004_AGENTS),
+    ("m005_pending_input", _M005_PENDING_INPUT),
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 

@@ -15,6 +15,7 @@ from greenroom.protocol import (
     Block,
     MessageMetadata,
     MessageRecord,
+    PendingInput,
     SessionSettings,
     TapeEntry,
 )
@@ -37,9 +38,10 @@ _RECORD = msgspec.json.Decoder(MessageRecord)
 _SETTINGS = msgspec.json.Decoder(SessionSettings)
 _ARCHIVED = msgspec.json.Decoder(names.Archived)
 _RETRACTED = msgspec.json.Decoder(names.Retracted)
+_INPUT = msgspec.json.Decoder(PendingInput)
 _ENCODER = msgspec.json.Encoder()
 
-TABLES = ("session_info", "message", "open_run")
+TABLES = ("session_info", "message", "open_run", "pending_input")
 """What `forget` empties and `project` fills again; block rows go with messages."""
 
 
@@ -70,10 +72,32 @@ def project(db: apsw.Connection, session: int, entry: TapeEntry) -> None:
         case names.PLAN_UPDATED:
             sql = "UPDATE session_info SET plan = ?, updated_at = ? WHERE session = ?"
             run(db, sql, fact.payload, at, session)
+        case names.INPUT_RECORDED:
+            _record_input(db, session, _INPUT.decode(fact.payload))
         case names.RUN_ACKNOWLEDGED:
             close_run(db, session, fact.source_id)
         case _:
             _project_journal(db, session, entry)
+
+
+def _record_input(db: apsw.Connection, session: int, row: PendingInput) -> None:
+    if row.state == "consumed":
+        sql = "DELETE FROM pending_input WHERE session = ? AND name = ?"
+        run(db, sql, session, row.id)
+        return
+    said = None if row.parts is None else _ENCODER.encode(row.parts).decode()
+    body = _ENCODER.encode(msgspec.structs.replace(row, parts=None)).decode()
+    run(
+        db,
+        "INSERT INTO pending_input (session, name, body, parts)"
+        " VALUES (?1, ?2, ?3, coalesce(?4, '[]'))"
+        " ON CONFLICT (session, name) DO UPDATE"
+        " SET body = excluded.body, parts = coalesce(?4, parts)",
+        session,
+        row.id,
+        body,
+        said,
+    )
 
 
 def forget(db: apsw.Connection, session: int) -> None:

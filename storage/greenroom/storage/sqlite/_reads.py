@@ -16,12 +16,16 @@ import msgspec
 from greenroom.protocol import (
     Fact,
     FactKind,
+    ImagePart,
+    PendingInput,
+    PendingInputs,
     Plan,
     RunId,
     SessionId,
     SessionSettings,
     SourceType,
     TapeEntry,
+    TextPart,
 )
 
 from .._errors import corrupt
@@ -35,6 +39,8 @@ T = TypeVar("T")
 
 _SETTINGS = msgspec.json.Decoder(SessionSettings)
 _PLAN = msgspec.json.Decoder(Plan)
+_INPUT = msgspec.json.Decoder(PendingInput)
+_PARTS = msgspec.json.Decoder(tuple[TextPart | ImagePart, ...])
 
 _FACT = (
     "f.seq, f.token, f.kind, f.name, f.source_type, f.source_id, f.source_seq,"
@@ -163,6 +169,23 @@ def plan(self: Connected, scope: SessionId) -> Plan | None:
     with mapped_errors():
         row = one(self.connection, sql, scope)
     return None if row is None else decoded(_PLAN, row[0], f"plan of {scope!r}")
+
+
+def pending_inputs(self: Connected, scope: SessionId) -> PendingInputs:
+    """See `Reader.pending_inputs`."""
+    sql = (
+        "SELECT p.body, p.parts FROM session s"
+        " JOIN pending_input p ON p.session = s.id WHERE s.name = ? ORDER BY p.id"
+    )
+    with mapped_errors():
+        found = rows(self.connection, sql, scope)
+    what = f"pending input of {scope!r}"
+    return PendingInputs.of(
+        msgspec.structs.replace(
+            decoded(_INPUT, body, what), parts=decoded(_PARTS, parts, what)
+        )
+        for body, parts in found
+    )
 
 
 #### Owners and runs

@@ -83,6 +83,7 @@ class SqliteReader:
     message_count = _transcript.message_count
     broken_messages = _transcript.broken_messages
     plan = _reads.plan
+    pending_inputs = _reads.pending_inputs
     run_session = _reads.run_session
     owed_by_dead = _reads.owed_by_dead
     open_runs = _reads.open_runs
@@ -130,6 +131,7 @@ class SqliteStore:
     message_count = _transcript.message_count
     broken_messages = _transcript.broken_messages
     plan = _reads.plan
+    pending_inputs = _reads.pending_inputs
     run_session = _reads.run_session
     owed_by_dead = _reads.owed_by_dead
     open_runs = _reads.open_runs
