@@ -79,7 +79,7 @@ from greenroom.actors.tools import (
 )
 from greenroom.actors.writer import InlineWriter, open_writer
 from greenroom.protocol import (
-    DEFAULT_AGENT_ID,
+    Budget as Budget,
     Deny as Deny,
     Grant as Grant,
     GreenroomError,

@@ -32,6 +32,7 @@ from greenroom.actors.endpoints import (
 from greenroom.engine import Engine, Provider, open_engine
 from greenroom.protocol import GreenroomError
 
+from ._agents import agent_settings
 from ._config import Config
 from ._exit import CliError, ExitCode
 from ._provider import open_provider
@@ -118,9 +119,8 @@ class _Acp:
                 workspace=folder,
                 provider=provider.id,
                 model=model,
-                permission_mode=self.config.permission_mode,
-                system_prompt=SYSTEM_PROMPT,
                 max_rounds=self.config.max_rounds,
+                **await agent_settings(engine, self.config, None, SYSTEM_PROMPT),
             )
 
         return make

@@ -11,7 +11,13 @@ from greenroom.engine import (
     TurnRefusedError,
     WorkspaceError,
 )
-from greenroom.protocol import GreenroomError, StorageError
+from greenroom.protocol import (
+    AgentNotFoundError,
+    AgentRefusedError,
+    AgentUnavailableError,
+    GreenroomError,
+    StorageError,
+)
 
 
 class ExitCode(IntEnum):
@@ -66,6 +72,8 @@ def exit_code_for(error: GreenroomError) -> ExitCode:
         case SessionHeldError():
             return ExitCode.SESSION_HELD
         case SessionNotFoundError() | TurnRefusedError() | WorkspaceError():
+            return ExitCode.USAGE
+        case AgentNotFoundError() | AgentRefusedError() | AgentUnavailableError():
             return ExitCode.USAGE
         case StorageError():
             return ExitCode.STATE

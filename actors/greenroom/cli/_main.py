@@ -17,6 +17,7 @@ from typing import Final
 from greenroom.protocol import GreenroomError
 
 from ._acp import acp_command
+from ._agents import agents_command
 from ._config import Config, default_config_file, load_config
 from ._demo import demo_command
 from ._doctor import doctor_command
@@ -110,6 +111,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "acp": acp_command,
     "sessions": sessions_command,
     "search": search_command,
+    "agents": agents_command,
     "inspect": inspect_command,
     "doctor": doctor_command,
     "eval": eval_command,

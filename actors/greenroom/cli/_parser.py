@@ -82,6 +82,9 @@ def _run(parser: _SubParser) -> None:
         help="go on in this session; how its id begins is enough",
     )
     parser.add_argument(
+        "--agent", metavar="ID", help="the agent of a new session (greenroom agents)"
+    )
+    parser.add_argument(
         "--cwd",
         type=_folder,
         metavar="FOLDER",
@@ -230,6 +233,102 @@ def _eval(parser: _SubParser) -> None:
     _add_color(parser)
 
 
+def _agents(parser: _SubParser) -> None:
+    _add_json(parser, "print each agent as one line of JSON")
+    _add_state(parser)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    for name, (summary, add_arguments) in _AGENT_ACTIONS.items():
+        sub = actions.add_parser(
+            name,
+            help=summary,
+            description=_sentences(summary, ""),
+            epilog=EXIT_CODE_HELP,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            # What stands before the action is not undone by a default behind it.
+            argument_default=argparse.SUPPRESS,
+        )
+        add_arguments(sub)
+        _add_json(sub, "print JSON, one object a line", default=argparse.SUPPRESS)
+        _add_state(sub, default=argparse.SUPPRESS)
+
+
+def _add_nothing(parser: _SubParser) -> None:
+    """The action has no arguments of its own."""
+
+
+def _add_agent(parser: _SubParser) -> None:
+    parser.add_argument("agent", metavar="ID", help="the id of the agent")
+
+
+def _agents_add(parser: _SubParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="what the agent is called")
+    parser.add_argument("--description", metavar="TEXT", default="")
+    parser.add_argument(
+        "--config", metavar="JSON", default=None, help="its configuration, an object"
+    )
+    parser.add_argument(
+        "--acp",
+        metavar="COMMAND",
+        default=None,
+        help="an agent in a process of its own, which this command starts",
+    )
+    parser.add_argument(
+        "--arg", metavar="ARG", action="append", default=None, help="for the command"
+    )
+    parser.add_argument(
+        "--env",
+        metavar="NAME=VALUE",
+        action="append",
+        default=None,
+        help="for the command",
+    )
+
+
+def _agents_set(parser: _SubParser) -> None:
+    _add_agent(parser)
+    parser.add_argument(
+        "patch",
+        nargs="?",
+        metavar="PATCH",
+        default=None,
+        help="what changes in its configuration, as JSON; null takes a member away,"
+        " - reads it from standard input",
+    )
+    parser.add_argument("--name", metavar="NAME", default=None)
+    parser.add_argument("--description", metavar="TEXT", default=None)
+    switch = parser.add_mutually_exclusive_group()
+    switch.add_argument(
+        "--enable", action="store_const", const=True, dest="enabled", default=None
+    )
+    switch.add_argument(
+        "--disable", action="store_const", const=False, dest="enabled", default=None
+    )
+    parser.add_argument(
+        "--default",
+        action="store_true",
+        default=False,
+        help="let it be the agent of sessions that name none",
+    )
+
+
+def _agents_import(parser: _SubParser) -> None:
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="a database of the older system"
+    )
+
+
+_AGENT_ACTIONS: Final[Mapping[str, tuple[str, Callable[[_SubParser], None]]]] = {
+    "list": ("list the agents", _add_nothing),
+    "show": ("show an agent, and what is in force for it", _add_agent),
+    "add": ("make an agent", _agents_add),
+    "set": ("change an agent", _agents_set),
+    "reset": ("give an agent the defaults again", _add_agent),
+    "remove": ("remove an agent that has no sessions", _add_agent),
+    "import": ("take over the agents of an older system's database", _agents_import),
+}
+
+
 def _config(parser: _SubParser) -> None:
     _add_model(parser)
     _add_json(parser, "print one JSON object")
@@ -264,6 +363,11 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
         "find messages by their words, in all sessions or in one",
         "Quotes and operators are taken as they are; case does not count.",
         _search,
+    ),
+    "agents": (
+        "list the agents, make, change and remove them",
+        "An agent is what a session is of: its prompt, its model, its limits.",
+        _agents,
     ),
     "inspect": (
         "tell what happened in a session or a run",

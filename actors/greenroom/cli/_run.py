@@ -39,6 +39,7 @@ from greenroom.protocol import (
     StreamFailed,
 )
 
+from ._agents import agent_settings
 from ._config import Config
 from ._exit import CliError, ExitCode
 from ._harmless import json_line
@@ -94,9 +95,8 @@ async def _session(
             title=prompt.splitlines()[0],
             provider=provider.id,
             model=model,
-            permission_mode=config.permission_mode,
-            system_prompt=SYSTEM_PROMPT,
             max_rounds=config.max_rounds,
+            **await agent_settings(engine, config, arguments.agent, SYSTEM_PROMPT),
         )
     whole = beginning_with(arguments.session, await engine.sessions(MAX_LISTED))
     session = await engine.open_session(whole or arguments.session)
