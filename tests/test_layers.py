@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ import attrs
 import pytest
 
 ROOT: Final = Path(__file__).parent.parent
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LAYERS: Final = ("protocol", "storage", "actors")
 CLOCK_MODULE: Final = "greenroom.actors.kernel._clock"
 BANNED_NAMES: Final = frozenset(
@@ -29,9 +31,10 @@ THIRD_PARTY: Final = {
     "storage": VALUES | {"apsw"},
     "actors": frozenset(
         requirement.split(">=")[0].replace("-", "_")
-        for requirement in tomllib.loads((ROOT / "pyproject.toml").read_text())[
-            "project"
-        ]["dependencies"]
+        for requirement in (
+            *PROJECT["dependencies"],
+            *chain.from_iterable(PROJECT["optional-dependencies"].values()),
+        )
     ),
 }
 # Input and output, concurrency, clocks and randomness of the standard library.
