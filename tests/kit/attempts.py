@@ -32,6 +32,15 @@ HANG = object()
 """In a stream: nothing more comes."""
 
 
+def attempts_of(stage: Any) -> list[dict[str, Any]]:
+    """Return the attempt facts of the stage's session, as they were written."""
+    return [
+        json.loads(entry.fact.payload)
+        for entry in stage.tape()
+        if entry.fact.name == "provider/attempt_completed"
+    ]
+
+
 @attrs.define(eq=False)
 class Bench:
     """Attempts of one round: each stream is what one send brings."""

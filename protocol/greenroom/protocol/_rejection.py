@@ -35,6 +35,8 @@ from .providers import overflow_of
 RejectedItem = ImagePart | Reasoning | ToolCall
 """Known by its value: equal items are refused for the same reason."""
 
+MAX_SAID_CHARS: Final = 4_000
+
 MAX_REJECTED: Final = 100
 """Items that a view remembers; the oldest is forgotten."""
 
@@ -100,7 +102,7 @@ def neutralised(
 def _kind_of(failure: ProviderFailure) -> _Kind | None:
     if failure.status not in _STATUSES or overflow_of(failure):
         return None
-    said = f"{failure.code or ''}: {failure.message}"
+    said = f"{failure.code or ''}: {failure.message}"[:MAX_SAID_CHARS]
     if _SIGNATURE.search(said):
         return None if _ASKS_FOR_MORE.search(said) else "signed"
     if _NO_IMAGES_AT_ALL.search(said):

@@ -8,7 +8,7 @@ have the shape of a key.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -38,30 +38,50 @@ _HARMLESS_HEADERS: Final = frozenset(
     }
 )
 
-# Each alternative begins with a fixed text and has a bounded or single repetition, so
-# that hostile content can't make a search slow.
-_SECRET: Final = re.compile(
-    r"""(?x)
-    \b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}
-    | \bgh[opsur]_[A-Za-z0-9]{20,} | \bgithub_pat_[A-Za-z0-9_]{20,}
-    | \bglpat-[A-Za-z0-9_-]{16,} | \bhf_[A-Za-z0-9]{20,} | \bgsk_[A-Za-z0-9]{20,}
-    | \bxox[abeprs]-[A-Za-z0-9-]{10,} | \bxai-[A-Za-z0-9]{20,}
-    | \bA(?:KIA|SIA)[A-Z0-9]{16}\b | \bAIza[A-Za-z0-9_-]{30,}
-    | \beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+
-    | (?<=Bearer\ )[A-Za-z0-9._~+/=-]{8,} | (?<=Basic\ )[A-Za-z0-9+/=]{12,}
-    | (?<=-----BEGIN\ PRIVATE\ KEY-----)[^-]+
-    | (?<=-----BEGIN\ RSA\ PRIVATE\ KEY-----)[^-]+
-    | (?<=-----BEGIN\ EC\ PRIVATE\ KEY-----)[^-]+
-    | (?<=-----BEGIN\ OPENSSH\ PRIVATE\ KEY-----)[^-]+
-    """
+# How keys begin, and what follows. Each is searched for by its fixed beginning, which
+# costs next to nothing, so that a trace of a long request does not hold up the store.
+_KEYS: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        "sk[-_][A-Za-z0-9_-]{16,}",
+        "pk[-_](?:live|test)[-_][A-Za-z0-9_-]{16,}",
+        "rk[-_](?:live|test)[-_][A-Za-z0-9_-]{16,}",
+        "gh[opsur]_[A-Za-z0-9]{20,}",
+        "github_pat_[A-Za-z0-9_]{20,}",
+        "glpat-[A-Za-z0-9_-]{16,}",
+        "hf_[A-Za-z0-9]{20,}",
+        "gsk_[A-Za-z0-9]{20,}",
+        "xox[abeprs]-[A-Za-z0-9-]{10,}",
+        "xai-[A-Za-z0-9]{20,}",
+        "AKIA[A-Z0-9]{16}",
+        "ASIA[A-Z0-9]{16}",
+        "AIza[A-Za-z0-9_-]{30,}",
+        r"eyJ[A-Za-z0-9_-]{10,300}\.[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]+",
+    )
 )
-_SECRET_FIELD: Final = re.compile(
-    r"""(?ix)
-    (\\?"(?:x-)?(?:api[-_]?key|authorization|password|passwd|secret|client[-_]?secret
-    |access[-_]?token|refresh[-_]?token|auth[-_]?token)\\?"\s{0,8}:\s{0,8}\\?")
-    [^"\\]+
-    """
+_AFTER: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        "(Bearer )[A-Za-z0-9._~+/=-]{8,}",
+        "(Basic )[A-Za-z0-9+/=]{12,}",
+        "(-----BEGIN (?:[A-Z]{2,8} )?PRIVATE KEY-----)[^-]+",
+    )
 )
+_FIELDS: Final = (
+    "api_key",
+    "apikey",
+    "api-key",
+    "authorization",
+    "password",
+    "passwd",
+    "secret",
+    "client_secret",
+    "access_token",
+    "refresh_token",
+    "auth_token",
+)
+_VALUE: Final = re.compile(r'(\\{0,7}"\s{0,8}:\s{0,8}\\{0,7}")[^"\\]+')
+"""Behind a field's name: the end of the name and the value, quoted however often."""
 
 
 class AttemptTrace(
@@ -130,8 +150,38 @@ def trace_payload(wire: WireRequest) -> tuple[str, bool]:
 
 def redacted(text: str) -> str:
     """Return *text* without what has the shape of a secret."""
-    text = _SECRET.sub(REDACTED, text)
-    return _SECRET_FIELD.sub(lambda found: found[1] + REDACTED, text)
+    for pattern in _KEYS:
+        text = pattern.sub(_unless_inside_a_word, text)
+    for pattern in _AFTER:
+        text = pattern.sub(rf"\1{REDACTED}", text)
+    return _without_fields(text)
+
+
+def _unless_inside_a_word(found: re.Match[str]) -> str:
+    before = found.string[found.start() - 1 : found.start()]
+    return found[0] if before.isalnum() else REDACTED
+
+
+def _without_fields(text: str) -> str:
+    lowered = text.lower()
+    if len(lowered) != len(text):
+        # Some letters change their length; then names are known in lower case only.
+        lowered = text
+    parts: list[str] = []
+    done = 0
+    for end in sorted({end for name in _FIELDS for end in _ends(lowered, name)}):
+        value = _VALUE.match(text, end) if end >= done else None
+        if value is not None:
+            parts += (text[done : value.end(1)], REDACTED)
+            done = value.end()
+    return "".join((*parts, text[done:]))
+
+
+def _ends(text: str, name: str) -> Iterator[int]:
+    at = text.find(name)
+    while at >= 0:
+        yield at + len(name)
+        at = text.find(name, at + len(name))
 
 
 def _plain_address(url: str) -> str:
