@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ._agents import AgentManager as AgentManager
 from ._changes import AgentChanged as AgentChanged, Changes as Changes
-from ._manager import AgentManager as AgentManager
 from ._native import NativeBackend as NativeBackend
 from ._ports import (
     Backend as Backend,
