@@ -9,7 +9,6 @@ user go on without it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, Literal
 
@@ -34,7 +33,7 @@ STOP: Final = "stop"
 
 _KINDS: Final[tuple[BudgetKind, ...]] = ("tokens", "money", "seconds")
 _MOST: Final = float(MAX_SAFE_INTEGER)
-_Amount = Annotated[float, msgspec.Meta(gt=0, le=_MOST)]
+_Amount = Annotated[float, msgspec.Meta(ge=1e-6, le=_MOST)]
 
 
 class Budget(
@@ -179,13 +178,13 @@ def find_excess(
     return None
 
 
-# As often the limit as it takes to be above what was used, so that the question is not
+# The limit again, doubled until it is above what was used, so that the question is not
 # asked again at once.
 def _step(limit: float, allowed: float, used: float) -> float:
-    times = max(1, math.floor((used - allowed) / limit) + 1)
-    while allowed + times * limit <= used:
-        times *= 2
-    return times * limit
+    step = limit
+    while allowed + step <= used:
+        step *= 2
+    return step
 
 
 def amount(kind: BudgetKind, value: float | None) -> str:
