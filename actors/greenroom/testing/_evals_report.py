@@ -22,6 +22,7 @@ from greenroom.protocol import (
     ToolMessage,
     ToolOutcome,
     Usage,
+    usage_of,
 )
 
 from ._evals_scenario import CallBudget, Expectation, ExpectedUsage, Scenario
@@ -217,23 +218,9 @@ def _persisted(message: MessageRecord, revisions: Sequence[MessageRecord]) -> Pe
         code=metadata.error_code,
         provider_rounds=metadata.provider_rounds,
         tool_calls=metadata.tool_calls,
-        usage=stored_usage(message),
+        usage=usage_of(message.metadata),
         created_at=message.created_at,
         updated_at=message.updated_at,
-    )
-
-
-def stored_usage(message: MessageRecord) -> Usage | None:
-    """Return the tokens that the header of *message* has."""
-    metadata = message.metadata
-    if metadata.input_tokens is None:
-        return None
-    return Usage(
-        input=metadata.input_tokens,
-        output=metadata.output_tokens or 0,
-        total=metadata.total_tokens or 0,
-        cache_read=metadata.cached_tokens,
-        cache_write=metadata.cache_write_tokens,
     )
 
 

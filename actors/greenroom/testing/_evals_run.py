@@ -40,6 +40,7 @@ from greenroom.protocol import (
     TapeEntry,
     Usage,
     journal_record,
+    usage_of,
 )
 from greenroom.storage import MESSAGE_RECORDED, MemoryStore
 
@@ -50,7 +51,6 @@ from ._evals_report import (
     ScenarioResult,
     judged,
     report_of,
-    stored_usage,
 )
 from ._evals_scenario import Scenario, ScriptedTool, UserAnswer, check_scenarios
 from ._recording import RecordingTool
@@ -333,7 +333,7 @@ def _observed(
 def _returned(play: _Play) -> tuple[str, str | None, Usage | None]:
     if play.result is not None:
         return play.result.outcome, play.result.stop_reason, play.result.usage
-    usage = None if play.header is None else stored_usage(play.header)
+    usage = None if play.header is None else usage_of(play.header.metadata)
     return ("paused" if play.paused else "unfinished"), None, usage
 
 
