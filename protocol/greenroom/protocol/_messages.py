@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ._ids import ItemId, MessageId, RunId
+from ._ids import ItemId, MessageId, OperationId, RunId
 from ._journal import RunOutcome
 
 BlockStatus = Literal["pending", "loading", "success", "error", "granted", "denied"]
@@ -159,6 +159,9 @@ class ToolCallBlock(
     options: dict[str, Any] | None = None
     note: str | None = None
     """Why a call was not executed, when it was not."""
+    in_doubt: OperationId | None = None
+    """The operation of a call that a crash cut off, so that it isn't known whether it
+    had its effect. The tool may be asked what became of it."""
 
 
 class QuestionOption(msgspec.Struct, frozen=True, omit_defaults=True):

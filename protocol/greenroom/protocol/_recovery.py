@@ -23,7 +23,7 @@ import msgspec
 
 from ._errors import JournalError
 from ._facts import TapeEntry
-from ._ids import ItemId, MessageId, RunId, SessionId
+from ._ids import ItemId, MessageId, OperationId, RunId, SessionId
 from ._journal import (
     DispatchCommitted,
     JournalRecord,
@@ -81,6 +81,8 @@ class RunVerdict:
     )
     """Of each dispatched call, by request and provider's id: whether it failed;
     ``None`` when that isn't known."""
+    deferred: bool = False
+    """The run was of one granted call; its request has the number 1 (TOL-24)."""
 
 
 class RecoveryDetail(
@@ -127,6 +129,9 @@ def classify_run(
         reason=reason,
         message_ids=frozenset(_message_ids(records)),
         outcomes=outcomes,
+        deferred=any(
+            isinstance(r, RunStarted) and r.run_kind == "deferred_tool" for r in records
+        ),
     )
 
 
@@ -292,7 +297,12 @@ def interrupted(
     result, which says whether it ran, did not, or may have; *verdicts* are of the
     message's runs, open or not.
     """
-    ended = [_ended(block, verdicts) for block in blocks]
+    asked = {
+        block.tool_block_id
+        for block in blocks
+        if isinstance(block, ActionBlock) and block.status == "pending"
+    }
+    ended = [_ended(block, verdicts, asked) for block in blocks]
     note = ErrorBlock(
         id=ItemId(f"{record.id}:{INTERRUPTED}"),
         code=INTERRUPTED,
@@ -314,25 +324,38 @@ def interrupted(
     )
 
 
-def _ended(block: Block, verdicts: Sequence[RunVerdict]) -> Block:
+def _ended(
+    block: Block, verdicts: Sequence[RunVerdict], asked: Collection[ItemId]
+) -> Block:
+    if isinstance(block, ToolCallBlock) and block.id in asked and not block.response:
+        # It waited for an answer, stored as a success without text (INT-02).
+        return msgspec.structs.replace(
+            block, status="error", response=_NOT_EXECUTED, note=_NOT_EXECUTED
+        )
     if block.status not in ("pending", "loading"):
         return block
     if not isinstance(block, ToolCallBlock):
         return msgspec.structs.replace(block, status="error")
-    told = _told(block, verdicts)
+    told, doubt = _told(block, verdicts)
     response = block.response if block.response is not None else told
-    return msgspec.structs.replace(block, status="error", response=response, note=told)
+    return msgspec.structs.replace(
+        block, status="error", response=response, note=told, in_doubt=doubt
+    )
 
 
-def _told(block: ToolCallBlock, verdicts: Sequence[RunVerdict]) -> str:
-    call = block.request_seq, block.call_id
+def _told(
+    block: ToolCallBlock, verdicts: Sequence[RunVerdict]
+) -> tuple[str, OperationId | None]:
     for verdict in verdicts:
         if verdict.run_class == "corruption":
-            return _IN_DOUBT
+            return _IN_DOUBT, None
+        call = 1 if verdict.deferred else block.request_seq, block.call_id
         if call in verdict.outcomes:
             failed = verdict.outcomes[call]
             if failed is None:
-                return _IN_DOUBT
-            return _LOST.format("with an error" if failed else "without an error")
+                return _IN_DOUBT, OperationId(verdict.run_id, *call)
+            how = "with an error" if failed else "without an error"
+            return _LOST.format(how), None
     # Without a journal there is only the block to go by: it may have begun.
-    return _NOT_EXECUTED if verdicts or block.status == "pending" else _IN_DOUBT
+    known = bool(verdicts) or block.status == "pending"
+    return _NOT_EXECUTED if known else _IN_DOUBT, None

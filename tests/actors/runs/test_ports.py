@@ -58,6 +58,9 @@ class FakeRecord:
     def append_soon(self, facts):
         self.facts += facts
 
+    def cache_soon(self, message_id, blocks):
+        pass
+
     async def commit(self, record):
         await trio.lowlevel.checkpoint()
         self.journal.append(record)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ._deferred import deferred_behaviour as deferred_behaviour
 from ._loop import (
     ActiveRun as ActiveRun,
+    DeferredJournalError as DeferredJournalError,
     RunNotStartedError as RunNotStartedError,
     loop_behaviour as loop_behaviour,
 )
@@ -19,6 +20,7 @@ from ._ports import (
     RunPorts as RunPorts,
     Watchers as Watchers,
 )
+from ._reconciliation import reconcile as reconcile
 from ._settlement import (
     CommittedProjectionError as CommittedProjectionError,
     RunResult as RunResult,

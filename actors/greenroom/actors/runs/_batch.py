@@ -67,8 +67,13 @@ class Operations(Protocol):
         """Start *operation*'s task at the reaper."""
         ...
 
-    async def stop(self, handles: Sequence[OperationHandle]) -> None:
-        """End the tasks of *handles* within the cleanup budget."""
+    async def stop(
+        self, handles: Sequence[OperationHandle], waiting: Callable[[float], None]
+    ) -> None:
+        """End the tasks of *handles* within the cleanup budget.
+
+        *waiting* is told when that ends, in trio's time.
+        """
         ...
 
 
@@ -173,7 +178,7 @@ class Batch:
             # What ends from here on is the result of a cancelled call (JRN-23).
             known = [operation.result for operation in operations]
             with trio.CancelScope(shield=True):
-                await self.operations.stop(handles)
+                await self.operations.stop(handles, self._cleaning_up)
             self._raise_failure(operations)
             self._interrupt(operations, known)
             raise
@@ -196,6 +201,9 @@ class Batch:
             on_dispatch=self.on_dispatch,
         )
         return self.latest
+
+    def _cleaning_up(self, until: float) -> None:
+        self.ports.watchers.waiting("cleanup", until)
 
     def _interrupt(
         self, operations: Sequence[RunOperation], known: Sequence[ToolResult | None]

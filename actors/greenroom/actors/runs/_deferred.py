@@ -33,7 +33,13 @@ from greenroom.protocol import (
 )
 
 from ._batch import Batch
-from ._loop import ActiveRun, Run, make_batch
+from ._loop import (
+    ActiveRun,
+    DeferredJournalError,
+    Run,
+    RunNotStartedError,
+    make_batch,
+)
 from ._ports import RunPorts
 
 JOURNAL_ERROR: Final = "journal_error"
@@ -85,15 +91,27 @@ class Deferred:
         return Terminal("completed", "tool_result", "pending")
 
     def _journal_failed(self, exc: JournalError) -> Terminal:
-        operation = self.batch.latest
-        active = self.run.active
-        active.failure = exc
-        known = operation is not None and operation.dispatched
-        if known or exc.code in DISPATCHED_BEFORE:
-            raise exc
-        for block in reopened(active.draft.blocks, self.call):
+        failure = self.report(exc)
+        if failure.dispatch_committed:
+            raise failure from exc
+        for block in reopened(self.run.active.draft.blocks, self.call):
             self.batch.calls.put(block)
         return Terminal("error", JOURNAL_ERROR, "pending")
+
+    def report(self, exc: Exception) -> DeferredJournalError:
+        """Note which strict fact failed, and what was durable by then."""
+        operation, active = self.batch.latest, self.run.active
+        if active.failure is None:
+            before = getattr(exc, "code", "") in DISPATCHED_BEFORE
+            active.failure = DeferredJournalError(
+                exc,
+                dispatch_committed=before
+                or (operation is not None and operation.dispatched),
+                outcome_committed=operation is not None
+                and operation.dispatched
+                and operation.result is not None,
+            )
+        return active.failure
 
 
 def deferred_behaviour(
@@ -102,8 +120,12 @@ def deferred_behaviour(
     """Return the behaviour of an actor that runs one call the user allowed."""
 
     async def behave(ctx: Context[Any]) -> None:
-        run = Run.make(active, ports, ctx, "deferred_tool")
-        await run.live(lambda: _deferred(run, call).work())
+        deferred = _deferred(Run.make(active, ports, ctx, "deferred_tool"), call)
+        try:
+            await deferred.run.live(deferred.work)
+        except (JournalError, RunNotStartedError) as exc:
+            # The first or the last of its strict facts.
+            raise deferred.report(exc) from exc
 
     return behave
 
@@ -117,5 +139,5 @@ def _deferred(run: Run, call: ItemId) -> Deferred:
         return view.messages
 
     batch = make_batch(run, conversation)
-    batch.on_dispatch = active.heard_dispatch
+    batch.on_dispatch = active.on_dispatch
     return Deferred(run, batch, call)

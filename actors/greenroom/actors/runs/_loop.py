@@ -50,6 +50,7 @@ from greenroom.protocol import (
     ToolCallBlock,
     ViewBuilder,
     find_excess,
+    in_revisions,
     inherited_ends,
     interrupted_terminal,
     observe,
@@ -123,9 +124,12 @@ class ReaperOperations:
             operation.perform, tool, arguments, name=name, parent=self.ctx.ref
         )
 
-    async def stop(self, handles: Sequence[OperationHandle]) -> None:
-        """End every operation within one budget."""
-        with self.ctx.cleanup(SOFT_SECONDS, HARD_SECONDS):
+    async def stop(
+        self, handles: Sequence[OperationHandle], waiting: Callable[[float], None]
+    ) -> None:
+        """End every operation within one budget, whose end *waiting* is told."""
+        with self.ctx.cleanup(SOFT_SECONDS, HARD_SECONDS) as cleanup:
+            waiting(cleanup.deadline)
             async with trio.open_nursery() as nursery:
                 for handle in handles:
                     nursery.start_soon(handle.stop, SOFT_SECONDS, HARD_SECONDS)
@@ -223,6 +227,11 @@ class Run:
         self.progress.counters = attrs.evolve(
             counters, request_seq=max(seq, counters.request_seq)
         )
+
+    def keep_blocks(self) -> None:
+        """Keep what the tape does not have yet, in case the process dies."""
+        message_id, draft = self.active.plan.message.id, self.active.draft
+        self.ports.record.cache_soon(message_id, in_revisions(draft.unsaved)[0])
 
     async def _begin(self) -> None:
         plan = self.active.plan
@@ -439,6 +448,9 @@ class Loop:
         self.batch.started = 0
         cut = [c.id for c in self.run.active.draft.open_calls if c.id not in calls]
         self.batch.calls.refuse(cut, CALL_CUT)
+        # Known before the first dispatch, so that after a crash everybody can be told
+        # which call is in doubt.
+        self.run.keep_blocks()
         try:
             event = await self.batch.run(calls)
         finally:

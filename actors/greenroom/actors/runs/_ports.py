@@ -16,6 +16,7 @@ from greenroom.actors.tools import ToolContext, ToolSet
 from greenroom.protocol import (
     Account,
     AttemptTrace,
+    Block,
     Change,
     ChatMessage,
     Fact,
@@ -59,6 +60,10 @@ class Record(Protocol):
         Raises:
             JournalError: it is not on disk.
         """
+        ...
+
+    def cache_soon(self, message_id: MessageId, blocks: Sequence[Block]) -> None:
+        """Keep blocks of a message in progress, before anything written later."""
         ...
 
     async def update_plan(self, entries: tuple[PlanEntry, ...]) -> int:

@@ -15,11 +15,13 @@ from greenroom.protocol import (
     CancelWord,
     Fact,
     InteractionEnd,
+    ItemId,
     MessageRecord,
     SessionSettings,
     Terminal,
     fit_block,
     interrupted_terminal,
+    reopened,
     revisions,
 )
 from greenroom.storage import message_fact
@@ -64,6 +66,14 @@ async def record_stop(
     """Write that the turn was ended for *cause* while it waited."""
     terminal = interrupted_terminal(cause)
     return await _end(record, message, (), terminal, end, now)
+
+
+async def reopen(
+    record: FactWriter, message: MessageRecord, call: ItemId, now: float
+) -> MessageRecord:
+    """Write that the approval of *call* waits again: it was not dispatched (TOL-26)."""
+    changed = reopened(message.blocks, call)
+    return await _revise(record, merged(message, changed), changed, now)
 
 
 async def start_clock(

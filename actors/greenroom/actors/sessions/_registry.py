@@ -17,6 +17,7 @@ import trio
 
 from greenroom.actors.kernel import Clock, Ids, Ref, System
 from greenroom.actors.providers import Provider, RateGate
+from greenroom.actors.runs import reconcile
 from greenroom.actors.tools import ToolContext, ToolSet
 from greenroom.protocol import (
     GreenroomError,
@@ -26,6 +27,7 @@ from greenroom.protocol import (
     SessionId,
     SessionSettings,
     StorageError,
+    tool_layer_mode,
 )
 from greenroom.storage import (
     FencedError,
@@ -48,7 +50,7 @@ from ._hub import Hub
 from ._ports import PieceWriter, StoreReaders
 from ._record import SessionRecord
 from ._session import Session
-from ._turn import SessionPorts, Turn
+from ._turn import Cost, SessionPorts, Turn, no_price
 from ._turns import unresolved
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
@@ -89,11 +91,11 @@ class Loaded:
     hub: Hub
 
 
-@attrs.frozen
 async def _admit_all(agent_id: str) -> None:
     await trio.lowlevel.checkpoint()
 
 
+@attrs.frozen
 class SessionWorld:
     """What sessions are made from; the same for all of an engine."""
 
@@ -108,13 +110,15 @@ class SessionWorld:
     scratch: Path
     environment: Mapping[str, str]
     idle_seconds: float | None
+    cost: Cost = no_price
+    """What usage of a provider's model costs."""
     gates: Mapping[str, RateGate] = attrs.field(factory=dict[str, RateGate])
     """One for each provider, by its id."""
+    admit: Callable[[str], Awaitable[None]] = _admit_all
+    """Refuses a session, by raising, whose agent (by id) may not run here."""
 
 
 @final
-    admit: Callable[[str], Awaitable[None]] = _admit_all
-    """Refuses a session, by raising, whose agent (by id) may not run here."""
 @attrs.define(eq=False)
 class Sessions:
     """Opens sessions and knows the loaded ones."""
@@ -202,19 +206,41 @@ class Sessions:
         found = await self.world.readers.read(lambda r: r.session(session_id))
         if found is None:
             raise SessionNotFoundError(session_id)
+        await self.world.admit(found.settings.agent_id)
         grant = await self._acquire(session_id)
         try:
             head = await self._recover(grant)
-        await self.world.admit(found.settings.agent_id)
             row, history, plan = await self.world.readers.read(
                 lambda reader: _read_session(reader, session_id)
             )
+            record = self._record(grant, head)
+            await self._reconcile(record, row.settings, history)
         except BaseException:
             await self._release(grant)
             raise
-        record = self._record(grant, head)
         record.plan = plan
         return self._start(record, row.settings, history, _open_turn(history))
+
+    async def _reconcile(
+        self,
+        record: SessionRecord,
+        settings: SessionSettings,
+        history: list[MessageRecord],
+    ) -> None:
+        # Only of the newest message: what came before, the model has read as it was.
+        world, context = self.world, self._context(record)
+        if not history:
+            return
+        known = await reconcile(
+            history[-1],
+            world.tools(),
+            lambda run_id: context(settings, run_id),
+            world.system.reaper,
+            world.clock.now(),
+        )
+        if known is not None:
+            await record.append(known.facts)
+            history[-1] = known.message
 
     def _start(
         self,
@@ -232,6 +258,7 @@ class Sessions:
             self._context(record),
             lambda: self._forget(session_id),
             gates=world.gates,
+            cost=world.cost,
         )
         session = Session(
             session_id,
@@ -261,7 +288,7 @@ class Sessions:
                 session_id=record.session_id,
                 run_id=run_id,
                 workspace=Path(settings.workspace),
-                permission_mode=settings.permission_mode,
+                permission_mode=tool_layer_mode(settings.permission_mode),
                 scratch=world.scratch / record.session_id,
                 environment=world.environment,
             )

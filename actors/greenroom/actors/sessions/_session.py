@@ -62,6 +62,7 @@ from greenroom.storage import (
 )
 
 from ._answers import Answered, answer, expire
+from ._granting import Granting
 from ._held import HeldAnswers
 from ._history import History
 from ._hub import JOIN_SECONDS, Hub
@@ -76,7 +77,7 @@ from ._messages import (
     TurnRefusedError,
     TurnResult,
 )
-from ._pauses import record_answer, record_stop, start_clock
+from ._pauses import record_answer, record_stop, reopen, start_clock
 from ._settings import changed_settings, check_provider
 from ._turn import KEEPS_QUESTION, AnswerClock, SessionPorts, Turn, never_ran
 from ._turns import fresh_metadata, unresolved
@@ -310,15 +311,25 @@ class Session:
         active, ports = self._make_run(ctx)
         self._spawn(active, loop_behaviour(active, ports), ctx)
 
-    def _start_deferred(self, call: ItemId, ctx: Context[Any]) -> None:
+    def _start_deferred(self, granting: Granting, ctx: Context[Any]) -> None:
         active, ports = self._make_run(ctx)
+        active.on_dispatch = granting.settle
+        self._turn().granting, call = granting, granting.call
         self._spawn(active, deferred_behaviour(active, ports, call), ctx)
 
     def _make_run(self, ctx: Context[Any]) -> tuple[ActiveRun, RunPorts]:
         settings, message = self.settings, self._turn().message
         run_id, view = RunId(ctx.ids.uuid()), self.history.view(self.settings)
         context = self.ports.context(settings, run_id)
-        plan = RunPlan(run_id, self.id, settings, message, view, context)
+        plan = RunPlan(
+            run_id,
+            self.id,
+            settings,
+            message,
+            view,
+            context,
+            self.history.account,
+        )
         active = ActiveRun.of(plan)
 
         def is_current(_: int) -> bool:
@@ -347,6 +358,9 @@ class Session:
             return
         active, turn.ref, turn.active = turn.active, None, None
         ctx.cancel_deadline("blocks")
+        granting, turn.granting = turn.granting, None
+        if granting is not None and await self._grant_failed(granting, active, ctx):
+            return
         if active.result is None:
             if turn.cancelled is not None and never_ran(active, exited):
                 await self._cancel_paused(turn.cancelled, ctx)
@@ -361,6 +375,31 @@ class Session:
             await self._cancel_paused(turn.cancelled, ctx)
         else:
             await self._after_run(ctx)
+
+    async def _grant_failed(
+        self, granting: Granting, active: ActiveRun, ctx: Context[Any]
+    ) -> bool:
+        # Returns whether the approval is open again: nothing was dispatched (TOL-26).
+        failure, turn = active.failure, self._turn()
+        if failure is None:
+            granting.settle()
+            return False
+        granting.fail(failure)
+        if failure.dispatch_committed:
+            return False
+        if active.result is None:
+            turn.message = await reopen(
+                self.ports.record, turn.message, granting.call, ctx.clock.now()
+            )
+        else:
+            turn.message = active.result.message
+        if turn.cancelled is not None and not turn.stays_open:
+            await self._cancel_paused(turn.cancelled, ctx)
+            return True
+        await self._after_run(ctx)
+        if self.turn is turn and turn.ref is None:
+            self.hub.status("idle")
+        return True
 
     async def _after_run(self, ctx: Context[Any]) -> None:
         for ask in self._held.take():
@@ -455,6 +494,9 @@ class Session:
         except Exception as exc:
             ask.reply.set_error(exc)
             return
+        if answered.after == "execute":
+            self._start_deferred(Granting(answered.call, ask.reply), ctx)
+            return
         ask.reply.set_value(None)
         self._follow_answer(answered, ctx)
 
@@ -478,10 +520,8 @@ class Session:
 
     def _follow_answer(self, answered: Answered, ctx: Context[Any]) -> None:
         match answered.after:
-            case "nothing":
+            case "nothing" | "execute":
                 pass
-            case "execute":
-                self._start_deferred(answered.call, ctx)
             case "continue" if unresolved(self._turn().message):
                 self._show_pause(ctx)
             case "continue":

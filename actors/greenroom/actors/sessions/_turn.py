@@ -17,9 +17,11 @@ from greenroom.protocol import (
     MessageRecord,
     RunId,
     SessionSettings,
+    Usage,
     in_revisions,
 )
 
+from ._granting import Granting
 from ._hub import Hub
 from ._record import SessionRecord
 from ._turns import unresolved
@@ -33,6 +35,15 @@ class AnswerClock:
     """Key of the deadline of an interaction."""
 
     interaction_id: ItemId
+
+
+Cost = Callable[[str, str, Usage], float | None]
+"""Provider, model and usage to US dollars."""
+
+
+def no_price(_provider: str, _model: str, _usage: Usage) -> float | None:
+    """Return ``None``: no price is known."""
+    return None
 
 
 def _nothing_waits() -> bool:
@@ -57,6 +68,8 @@ class SessionPorts:
     gates: Mapping[str, RateGate] = attrs.field(factory=dict[str, RateGate])
     """By the provider's id; the same for all sessions of an engine (TRY-20)."""
     recovery: Recovery | None = None
+    cost: Cost = no_price
+    """What usage of a provider's model costs; ``None``: not known."""
 
     def for_run(
         self, settings: SessionSettings, hub: Hub, authority: Callable[[int], bool]
@@ -71,6 +84,7 @@ class SessionPorts:
             self.record,
             hub,
             self.steer_waiting,
+            lambda usage: self.cost(settings.provider, settings.model, usage),
             gate=self.gates.get(settings.provider) or RateGate(),
             authority=authority,
             recovery=self.recovery,
@@ -90,6 +104,8 @@ class Turn:
     active: ActiveRun | None = None
     ref: Ref[Any] | None = None
     cancelled: CancelCause | None = None
+    granting: Granting | None = None
+    """The grant whose call runs now."""
     cached: int = 0
     """The draft's revision that the block cache has."""
 

@@ -112,10 +112,12 @@ def locate(raw: str, *roots: Path) -> Place:
     """Return where *raw* leads; relative paths start at the first of *roots*.
 
     Raises:
-        ToolRefused: it leads out of all *roots*, or is no path.
+        ToolRefused: it leads out of all *roots*, is no path, or the first root is gone.
     """
     shown = one_line(raw, 200)
     _check_text(raw, shown)
+    if not os.path.isdir(roots[0]):
+        raise ToolRefused("the workspace is not there any more")
     lexical = os.path.normpath(os.path.join(roots[0], raw))
     real = os.path.realpath(os.path.join(roots[0], raw))
     for root in roots:
