@@ -140,3 +140,48 @@ def test_messages_are_found_by_their_words(
     assert main(["search", "unknown"]) == ExitCode.OK
     assert capsys.readouterr().out == "nothing was found\n"
     assert main(["search", "hello", "--session", "nobody"]) == ExitCode.USAGE
+
+
+def test_a_session_is_written_out_and_read_back_in(
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "beta.jsonl"
+    assert main(["sessions", "export", "be", str(file)]) == ExitCode.OK
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert main(["sessions", "export", "beta"]) == ExitCode.OK
+    assert capsys.readouterr().out == file.read_text()
+    assert main(["sessions", "export", "beta", str(file)]) == ExitCode.USAGE
+    assert "can't be written" in capsys.readouterr().err
+    other = str(tmp_path / "other")
+    argv = ["sessions", "--state", other, "import", str(file)]
+    assert main([*argv, "--cwd", str(tmp_path)]) == ExitCode.OK
+    assert "(1 entries, 1 left out)" in capsys.readouterr().out
+    (row,) = rows(capsys, "--state", other)
+    assert (row["title"], row["messages"]) == ("A title", 1)
+    assert row["workspace"] == str(tmp_path)
+    assert row["id"] != "beta"
+
+
+def test_a_torn_file_is_read_as_far_as_it_is_whole_and_the_rest_told(
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "torn.jsonl"
+    assert main(["sessions", "export", "beta", str(file)]) == ExitCode.OK
+    file.write_bytes(file.read_bytes()[:-30])
+    assert main(["sessions", "--json", "import", str(file)]) == ExitCode.RUN_FAILED
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["title"] == "A title"
+    assert "line 4 is no whole entry" in captured.err
+
+
+def test_a_file_without_a_session_is_said(
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "none"
+    file.write_text("hello\n")
+    for name in (str(file), str(tmp_path / "missing")):
+        assert main(["sessions", "import", name]) == ExitCode.USAGE
+    err = capsys.readouterr().err
+    assert "there is no session in" in err
+    assert "can't be read" in err
+    assert len(rows(capsys)) == 2

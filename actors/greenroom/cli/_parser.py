@@ -164,11 +164,37 @@ def _add_session(parser: _SubParser) -> None:
     )
 
 
+def _export(parser: _SubParser) -> None:
+    _add_session(parser)
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        default="-",
+        help="a file that is not there yet (default: standard output)",
+    )
+
+
+def _import(parser: _SubParser) -> None:
+    parser.add_argument(
+        "file", metavar="FILE", help="what export wrote; - is standard input"
+    )
+    parser.add_argument(
+        "--cwd",
+        type=_folder,
+        metavar="FOLDER",
+        default=None,
+        help="the folder that their file tools may touch (default: the current one)",
+    )
+
+
 _SESSION_ACTIONS: Final[Mapping[str, tuple[str, Callable[[_SubParser], None]]]] = {
     "list": ("list sessions, which no action does too", _add_list),
     "rename": ("give a session another title", _rename),
     "archive": ("put a session away; it can be read and searched", _add_session),
     "unarchive": ("take a session back that was put away", _add_session),
+    "export": ("write a session out, a line of JSON for each entry", _export),
+    "import": ("make new sessions of those in a file", _import),
 }
 
 

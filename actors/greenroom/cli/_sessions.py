@@ -1,4 +1,4 @@
-"""``greenroom sessions``: listing them, and changing one that nobody has loaded.
+"""``greenroom sessions``: listing, changing, writing out and reading in.
 
 A change joins the store for a moment, as an engine would, and leaves it. A session
 that an engine has loaded is that engine's: the command says whose, and changes
@@ -12,24 +12,30 @@ import os
 import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import attrs
 
 from greenroom.actors.kernel import SystemClock, SystemIds
 from greenroom.engine import SessionHeldError, SessionNotFoundError
-from greenroom.protocol import SessionId
+from greenroom.protocol import DEFAULT_AGENT_ID, SessionId, SessionSettings
 from greenroom.storage import (
     Held,
+    Imported,
     Member,
     SessionRow,
     Store,
     archive_session,
+    export_session,
+    import_sessions,
     open_reader,
     open_store,
     rename_session,
 )
 
 from ._config import Config
-from ._exit import ExitCode
+from ._exit import CliError, ExitCode
 from ._harmless import json_line, one_line
 from ._look import list_sessions, named_session, row_values
 
@@ -47,9 +53,7 @@ def sessions_command(arguments: argparse.Namespace, config: Config) -> int:
 
 
 @contextmanager
-def joined(config: Config) -> Generator[tuple[Store, Member]]:
-    """Be in the store of the state folder, which must be there already."""
-    open_reader(config.state).close()
+def _joined(config: Config) -> Generator[tuple[Store, Member]]:
     with closing(open_store(config.state)) as store:
         now = SystemClock().now()
         node = f"greenroom sessions (process {os.getpid()})"
@@ -77,7 +81,8 @@ def _archive(arguments: argparse.Namespace, config: Config) -> int:
 
 
 def _change(arguments: argparse.Namespace, config: Config, change: _Change) -> int:
-    with joined(config) as (store, member):
+    open_reader(config.state).close()  # A change makes no state where there is none.
+    with _joined(config) as (store, member):
         scope = named_session(store, arguments.session)
         row = change(store, member, scope)
     if row is None:
@@ -92,6 +97,87 @@ def _change(arguments: argparse.Namespace, config: Config, change: _Change) -> i
     return ExitCode.OK
 
 
+#### Files
+
+
+def _export(arguments: argparse.Namespace, config: Config) -> int:
+    with closing(open_reader(config.state)) as reader:
+        scope = named_session(reader, arguments.session)
+        lines = map(json_line, export_session(reader, scope))
+        if arguments.file == "-":
+            sys.stdout.writelines(lines)
+            return ExitCode.OK
+        try:
+            with open(arguments.file, "x", encoding="utf-8", opener=_private) as stream:
+                stream.writelines(lines)
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as exc:
+            raise CliError(
+                f"{arguments.file!r} can't be written: {exc.strerror}",
+                hint="name a file that is not there yet",
+            ) from exc
+    return ExitCode.OK
+
+
+def _import(arguments: argparse.Namespace, config: Config) -> int:
+    defaults = SessionSettings(
+        agent_id=DEFAULT_AGENT_ID,
+        title="Imported session",
+        workspace=str(arguments.cwd or Path.cwd()),
+        provider=config.provider or "",
+        model=config.model or "default",
+    )
+    with _opened(arguments.file) as stream, _joined(config) as (store, member):
+        done = import_sessions(
+            store,
+            member,
+            stream,
+            defaults,
+            new_id=SystemIds().uuid,
+            now=SystemClock().now(),
+        )
+    _report(done, as_json=arguments.json)
+    if not done.sessions:
+        raise CliError(
+            f"there is no session in {one_line(arguments.file)!r}",
+            hint="give a file that greenroom sessions export wrote",
+        )
+    return ExitCode.RUN_FAILED if done.problem_count else ExitCode.OK
+
+
+def _report(done: Imported, *, as_json: bool) -> None:
+    for problem in done.problems:
+        text = f"line {problem.line} {problem.text}"
+        print(f"greenroom: {one_line(text, 400)}", file=sys.stderr)
+    more = done.problem_count - len(done.problems)
+    if more:
+        print(f"greenroom: and {more} problems more like these", file=sys.stderr)
+    for session in done.sessions:
+        if as_json:
+            sys.stdout.write(json_line(attrs.asdict(session)))
+        else:
+            entries = f"{session.entries} entries, {session.left_out} left out"
+            print(f"{session.id}  {one_line(session.title, 50)}  ({entries})")
+
+
+@contextmanager
+def _opened(file: str) -> Generator[BinaryIO]:
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        stream = open(file, "rb")  # noqa: SIM115 - closed below, errors apart
+    except (OSError, ValueError) as exc:
+        raise CliError(f"{one_line(file)!r} can't be read: {exc}") from exc
+    with stream:
+        yield stream
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def _stamp() -> dict[str, Any]:
     return {"revision": SystemIds().uuid(), "now": SystemClock().now()}
 
@@ -101,4 +187,6 @@ _ACTIONS: Final[Mapping[str, Command]] = {
     "rename": _rename,
     "archive": _archive,
     "unarchive": _archive,
+    "export": _export,
+    "import": _import,
 }

@@ -55,6 +55,15 @@ from .doctor import (
     repair as repair,
     salvage as salvage,
 )
+from .exchange import (
+    MAX_LINE_BYTES as MAX_LINE_BYTES,
+    ExportedSession as ExportedSession,
+    Imported as Imported,
+    ImportedSession as ImportedSession,
+    LineProblem as LineProblem,
+    export_session as export_session,
+    import_sessions as import_sessions,
+)
 from .memory import MemoryStore as MemoryStore
 from .names import (
     MESSAGE_RECORDED as MESSAGE_RECORDED,

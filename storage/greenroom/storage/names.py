@@ -99,14 +99,18 @@ def bootstrap_facts(incarnation: str, settings: SessionSettings) -> tuple[Fact, 
 
     *incarnation* is a fresh UUID: a tape that is cleared begins again with another.
     """
-    anchor = Fact(
+    return start_fact(incarnation), settings_fact(settings, revision=incarnation)
+
+
+def start_fact(incarnation: str) -> Fact:
+    """Return the anchor that a tape begins with; see `bootstrap_facts`."""
+    return Fact(
         kind=FactKind.ANCHOR,
         name=SESSION_START,
         source_type=SourceType.SESSION,
         source_id=incarnation,
         meta=canonical_json({"incarnation": incarnation}),
     )
-    return anchor, settings_fact(settings, revision=incarnation)
 
 
 def settings_fact(settings: SessionSettings, *, revision: str) -> Fact:

@@ -110,7 +110,7 @@ def test_no_table_has_a_column_for_what_a_session_does(tmp_path):
     try:
         for table in ("session", "session_info"):
             info = store.connection.execute(f"PRAGMA table_info({table})").fetchall()
-            names = {name for _, name, *_ in info}
+            names = {str(name) for _, name, *_ in info}
             assert not {name for name in names if "stat" in name}, names
             assert "head" in names or "settings" in names
     finally:

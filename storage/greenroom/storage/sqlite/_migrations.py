@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """The schema, as the list of steps that made it.
 
 A step is never changed once released; a new one is added below. `SCHEMA_VERSION`
