@@ -13,6 +13,7 @@ from greenroom.actors.tools._excerpt import HeadAndTail, cut_end, cut_middle
 from greenroom.actors.tools.builtin._keep import kept
 
 
+@pytest.mark.contract("TOL-16")
 @pytest.mark.parametrize("ends", [True, False])
 async def test_five_thousand_characters_are_shown_and_one_more_is_kept(context, ends):
     operation = FakeOperation(context)
@@ -41,12 +42,14 @@ async def test_kept_output_is_for_the_user_alone(context):
     assert stat.S_IMODE(context.scratch.stat().st_mode) == 0o700
 
 
+@pytest.mark.contract("TOL-16")
 async def test_the_limit_is_the_context_s(context):
     small = FakeOperation(attrs.evolve(context, inline_chars=10))
     assert (await kept("x" * 10, small, "list")).kept is None
     assert (await kept("x" * 11, small, "list")).kept is not None
 
 
+@pytest.mark.contract("TOL-16")
 async def test_output_that_can_not_be_kept_is_an_error_that_points_nowhere(context):
     context.scratch.write_text("in the way")
     result = await kept("x" * 5_001, FakeOperation(context), "list")
@@ -67,6 +70,7 @@ async def test_nothing_is_written_through_a_link_in_the_scratch_folder(context):
     assert not victim.exists()
 
 
+@pytest.mark.contract("TOL-16")
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
