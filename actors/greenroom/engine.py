@@ -41,6 +41,7 @@ from greenroom.actors.kernel import (
     SystemIds,
     open_system,
 )
+from greenroom.actors.prices import Prices as Prices
 from greenroom.actors.providers import (
     Fail,
     Provider as Provider,
@@ -65,6 +66,8 @@ from greenroom.actors.sessions import (
     changed_settings,
 )
 from greenroom.actors.tools import (
+    INLINE_CHARS,
+    Doubt as Doubt,
     Needs as Needs,
     Operation as Operation,
     PermissionRequired as PermissionRequired,
@@ -85,6 +88,7 @@ from greenroom.protocol import (
     GreenroomError,
     ModelRequest,
     Other as Other,
+    Price as Price,
     Reply as Reply,
     SessionId,
     SessionSettings,
@@ -144,9 +148,9 @@ class Engine:
     _sessions: Sessions
     _readers: StoreReaders
     _world: SessionWorld
+    _tools: ToolRegistry
     agents: AgentManager
     """The agents of the state folder."""
-    _tools: ToolRegistry
 
     def __repr__(self) -> str:
         return f"<Engine {str(self.state)!r}>"
@@ -162,6 +166,10 @@ class Engine:
         permission_mode: str | None = None,
         system_prompt: str | None = None,
         max_rounds: int | None = None,
+        permission_seconds: float | None = None,
+        question_seconds: float | None = None,
+        turn_budget: Budget | None = None,
+        session_budget: Budget | None = None,
     ) -> SessionHandle:
         """Make a session of *agent* whose tools may touch *workspace*.
 
@@ -175,13 +183,13 @@ class Engine:
                 is not there, can't be run, or is disabled.
             NoBackendError: nobody here runs agents of its kind.
             TurnRefusedError: a setting is wrong.
+        """
         chosen = await self.agents.select(agent)
         config, providers = chosen.config, self._world.providers
         who = chosen.model(provider, model, next(iter(providers)))
         mode = permission_mode or config.permission_mode or "default"
         prompt = config.system_prompt if system_prompt is None else system_prompt
         folder = config.project_path if workspace is None else workspace
-        """
         settings = SessionSettings(
             agent_id=chosen.agent.id,
             title=title.strip()[:TITLE_CHARS] or "New Chat",
@@ -191,6 +199,10 @@ class Engine:
             permission_mode=mode,  # pyright: ignore[reportArgumentType] - checked below
             system_prompt=prompt,
             max_rounds=round_limit(max_rounds),
+            permission_seconds=permission_seconds,
+            question_seconds=question_seconds,
+            turn_budget=turn_budget,
+            session_budget=session_budget,
         )
         checked = _checked(settings, providers)
         return self._handle(await self.agents.create_session(chosen.agent, checked))
@@ -200,10 +212,10 @@ class Engine:
 
         Raises:
             SessionNotFoundError: there is none.
+            SessionHeldError: another engine owns it.
             AgentNotFoundError, AgentUnavailableError: its agent is gone, or can't be
                 run as it is stored.
             NoBackendError: nobody here runs agents of its kind.
-            SessionHeldError: another engine owns it.
         """
         scope = SessionId(session_id)
         row = await self._readers.read(lambda reader: reader.session(scope))
@@ -309,8 +321,10 @@ async def open_engine(
     clock: Clock | None = None,
     ids: Ids | None = None,
     idle_seconds: float | None = IDLE_SECONDS,
+    inline_chars: int = INLINE_CHARS,
     gc_thresholds: bool = True,
     threads: bool = True,
+    prices: Prices | None = None,
 ) -> AsyncGenerator[Engine]:
     """Open an engine on a state folder and close it again, bounded.
 
@@ -331,8 +345,13 @@ async def open_engine(
         clock: time, for tests.
         ids: identities and chance, for tests.
         idle_seconds: after so long a session is unloaded; ``None``: never.
+        inline_chars: longer output of tools that list is kept in a file, and the model
+            reads a preview (TOL-16).
         gc_thresholds: whether the garbage collector is set for many small objects.
         threads: ``False`` keeps storage on the loop, for tests on a mock clock.
+
+        prices: what models cost, for budgets and results; without them no cost is
+            known.
 
     Raises:
         StorageError: the state can't be used; nothing was started.
@@ -352,9 +371,9 @@ async def open_engine(
     async with (
         storage as (writer, readers),
         open_system(clock=clock, ids=ids, gc_thresholds=gc_thresholds) as system,
+    ):
         agents = AgentManager(writer, readers, clock, ids)
         await agents.start()
-    ):
         world = SessionWorld(
             system=system,
             writer=writer,
@@ -367,8 +386,10 @@ async def open_engine(
             scratch=folder / "scratch",
             environment=os.environ if environment is None else environment,
             idle_seconds=idle_seconds,
-            admit=agents.admit_native,
+            inline_chars=inline_chars,
+            cost=(prices or Prices()).cost,
             gates=gates,
+            admit=agents.admit_native,
         )
         sessions = Sessions(world, system.supervisor("sessions").spawn)
         agents.register("native", NativeBackend(sessions))

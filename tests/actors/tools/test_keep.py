@@ -11,6 +11,8 @@ from kit.operations import FakeOperation, call
 
 from greenroom.actors.tools._excerpt import HeadAndTail, cut_end, cut_middle
 from greenroom.actors.tools.builtin._keep import kept
+from greenroom.engine import open_engine
+from greenroom.testing import Call, Halt, RehearsalProvider, Say
 
 
 @pytest.mark.contract("TOL-16")
@@ -126,3 +128,23 @@ def test_head_and_tail_are_those_of_the_whole(pieces):
         tail = whole[-8:].decode("utf-8", "replace").replace("\x00", "�")
         assert text.endswith(tail)
     text.encode()
+
+
+@pytest.mark.contract("TOL-16")
+async def test_an_engine_can_be_given_another_limit(tmp_path):
+    (tmp_path / "workspace").mkdir()
+    for name in ("a" * 30, "b" * 30):
+        (tmp_path / "workspace" / name).write_text("x")
+    provider = RehearsalProvider(
+        [[Call("list", {}), Halt("tool_use")], [Say("done"), Halt()]]
+    )
+    async with open_engine(
+        state=tmp_path / "state",
+        provider=provider,
+        inline_chars=50,
+        gc_thresholds=False,
+    ) as engine:
+        session = await engine.create_session(workspace=tmp_path / "workspace")
+        await session.prompt("go")
+    (result,) = [m for m in provider.requests[1].messages if hasattr(m, "call_id")]
+    assert "it is kept in" in result.text  # pyright: ignore[reportAttributeAccessIssue]

@@ -18,7 +18,7 @@ import trio
 from greenroom.actors.kernel import Clock, Ids, Ref, System
 from greenroom.actors.providers import Provider, RateGate
 from greenroom.actors.runs import reconcile
-from greenroom.actors.tools import ToolContext, ToolSet
+from greenroom.actors.tools import INLINE_CHARS, ToolContext, ToolSet
 from greenroom.protocol import (
     GreenroomError,
     MessageRecord,
@@ -110,6 +110,8 @@ class SessionWorld:
     scratch: Path
     environment: Mapping[str, str]
     idle_seconds: float | None
+    inline_chars: int = INLINE_CHARS
+    """Longer output of tools that list is kept in a file (TOL-16)."""
     cost: Cost = no_price
     """What usage of a provider's model costs."""
     gates: Mapping[str, RateGate] = attrs.field(factory=dict[str, RateGate])
@@ -291,6 +293,7 @@ class Sessions:
                 permission_mode=tool_layer_mode(settings.permission_mode),
                 scratch=world.scratch / record.session_id,
                 environment=world.environment,
+                inline_chars=world.inline_chars,
             )
 
         return make

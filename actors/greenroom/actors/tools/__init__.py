@@ -15,6 +15,7 @@ from ._function import tool as tool
 from ._port import (
     DEFAULT_CLEANUP_SECONDS as DEFAULT_CLEANUP_SECONDS,
     DEFAULT_TOOL_SECONDS as DEFAULT_TOOL_SECONDS,
+    INLINE_CHARS as INLINE_CHARS,
     Doubt as Doubt,
     Needs as Needs,
     Operation as Operation,

@@ -32,6 +32,9 @@ from greenroom.protocol import (
     ToolTarget,
 )
 
+INLINE_CHARS: Final = 5_000
+"""What a tool that lists shows of its output itself (TOL-16)."""
+
 DEFAULT_TOOL_SECONDS: Final = 900.0
 """More than any built-in tool's own clock, so that the nearer one speaks first."""
 
@@ -52,8 +55,9 @@ class ToolContext:
     """A folder outside the workspace for output that is kept; made when needed."""
     environment: Mapping[str, str]
     """The engine's environment; child processes get an allow-listed part of it."""
-    inline_chars: int = 5_000
-    """Longer output of list, find, grep and shell is kept in a file (TOL-16)."""
+    inline_chars: int = INLINE_CHARS
+    """Longer output of list, find and grep is kept in a file; that of a command only
+    where the context has no room for it (TOL-16)."""
 
 
 class Operation(Protocol):
