@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import json
 from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
 import trio
+from kit.attempts import attempts_of as attempts
 from kit.rehearsal import Probe, calls_of, open_stage, replies, spy_on
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -36,15 +36,6 @@ from greenroom.protocol import (
 DONE = [Say("done"), Halt()]
 BUSY = [Fail("overloaded", status=503)]
 ASK = [Call("probe", {"n": 1}), Halt("tool_use")]
-
-
-def attempts(stage):
-    """The attempt facts of the tape, as they were written."""
-    return [
-        json.loads(entry.fact.payload)
-        for entry in stage.tape()
-        if entry.fact.name == "provider/attempt_completed"
-    ]
 
 
 def decisions(stage):
@@ -396,6 +387,16 @@ async def test_watchers_and_tape_know_nothing_of_retries_as_such(
         said = repr(events) + repr(stage.names())
         for word in ("retry_scheduled", "retry_started", "retry_finished"):
             assert word not in said
+
+
+@pytest.mark.contract("TRY-02")
+@pytest.mark.parametrize(("replayable", "sends"), [(True, 3), (False, 1)])
+async def test_chat_is_replayed_unless_its_provider_may_not_be(
+    tmp_path, autojump_clock: MockClock, replayable, sends
+):
+    async with open_stage(tmp_path, lambda _: BUSY, replayable=replayable) as stage:
+        assert (await stage.session.prompt("go")).outcome == "error"
+        assert len(stage.provider.requests) == sends
 
 
 @pytest.mark.contract("TRY-01")

@@ -5,7 +5,7 @@ import trio
 from kit.rehearsal import Probe, calls_of, open_stage, replies, spy_on
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from greenroom.actors.providers import Call, Fail, Halt, Hang, Say
+from greenroom.actors.providers import Call, Fail, Halt, Hang, RateLimit, Say
 from greenroom.actors.tools import ToolResult
 from greenroom.protocol import (
     DispatchCommitted,
@@ -77,6 +77,20 @@ async def test_cancel_ends_every_phase_in_bounds_with_one_terminal(tmp_path, pha
             assert call.response
         script_left = await stage.session.prompt("again")
         assert script_left.outcome in ("completed", "error", "paused")
+
+
+@pytest.mark.contract("RUN-14")
+async def test_cancel_at_the_rate_gate_sends_nothing(tmp_path, mock_clock: MockClock):
+    script = replies(DONE, DONE)
+    async with open_stage(tmp_path, script, rate_limit=RateLimit()) as stage:
+        await stage.session.prompt("first")
+        result = await cancel_when_blocked(stage)
+        assert (result.outcome, result.stop_reason) == ("aborted", "user_stop")
+        assert [t.outcome for t in terminals(stage)] == ["completed", "aborted"]
+        # The gate is free for the next one, an interval after the one that passed.
+        mock_clock.autojump_threshold = 0
+        assert (await stage.session.prompt("again")).text == "done"
+        assert trio.current_time() == pytest.approx(10)
 
 
 async def test_cancel_of_a_paused_turn_settles_the_open_question(tmp_path):
