@@ -87,6 +87,13 @@ class ViewBuilder:
         if text.strip():
             self._messages.append(SystemMessage(safe_text(text)))
 
+    def replace_system(self, text: str) -> None:
+        """Put other instructions first; what was said stays as it is (TOL-23)."""
+        if self._messages and isinstance(self._messages[0], SystemMessage):
+            del self._messages[0]
+        if text.strip():
+            self._messages.insert(0, SystemMessage(safe_text(text)))
+
     def add_record(self, record: MessageRecord) -> None:
         """Add one message of the transcript."""
         if record.role == "user":
