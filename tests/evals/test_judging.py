@@ -15,6 +15,7 @@ from greenroom.testing import (
     CallBudget,
     Expectation,
     ExpectedUsage,
+    Fail,
     Halt,
     Hang,
     Pause,
@@ -193,6 +194,18 @@ async def test_a_model_that_hangs_is_given_up(autojump_clock: Any):
     assert result.status == "unfinished"
     assert f"the turn did not end within {MAX_SECONDS:g} s" in result.failures
     assert autojump_clock.current_time() <= MAX_SECONDS + 10
+
+
+#### What a scenario does not meet
+
+
+@pytest.mark.contract("EVL-16")
+async def test_no_scenario_meets_the_retry_layer():
+    busy = (Fail("busy", status=429, retryable=True),)
+    expect = Expectation(status="error", stop_reason="provider_error", rounds=1)
+    result = await evaluate_scenario(asking(script=(busy, DONE), expect=expect))
+    assert result.failures == ()
+    assert result.error == "busy"
 
 
 #### What is asked for twice

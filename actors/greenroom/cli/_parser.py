@@ -407,7 +407,10 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
     ),
     "eval": (
         "run scenarios of a scripted model, and judge how they end",
-        "Needs no key, keeps nothing; without FILE it runs those all must pass.",
+        (
+            "It needs no key and no service, and keeps nothing. Without FILE it runs "
+            "the fifteen that every greenroom must pass."
+        ),
         _eval,
     ),
     "config": (
