@@ -20,6 +20,7 @@ from greenroom.actors.kernel import Context
 from greenroom.actors.tools import Tool
 from greenroom.protocol import (
     NOTHING_FITS,
+    STOP,
     ActionBlock,
     AskModel,
     BatchEnded,
@@ -352,6 +353,7 @@ class Loop:
             detail=detail,
             options=options,
             custom=False,
+            stop_label=STOP,
             excess=excess,
             round=self.run.progress.counters.round,
         )

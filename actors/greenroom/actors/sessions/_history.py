@@ -11,7 +11,9 @@ from typing import final
 
 import attrs
 
-from greenroom.protocol import MessageRecord, SessionSettings, ViewBuilder
+from greenroom.protocol import Account, MessageRecord, SessionSettings, ViewBuilder
+
+from ._turns import USER_FOLLOW_UP
 
 
 @final
@@ -23,6 +25,9 @@ class History:
     _ids: set[str] = attrs.field(init=False)
     _view: ViewBuilder | None = None
     _made_for: tuple[str, str, str] | None = None
+    _account: Account = attrs.field(factory=Account)
+    _counted: int = 0
+    """Records that the account holds."""
 
     def __attrs_post_init__(self) -> None:
         self._ids = {record.id for record in self._records}
@@ -31,6 +36,22 @@ class History:
     def next_order(self) -> int:
         """The place of the next message, from 1."""
         return self._records[-1].order_seq + 1 if self._records else 1
+
+    @property
+    def awaits_user_since(self) -> float | None:
+        """When the user said to write a message of their own, if that is next."""
+        last = self._records[-1] if self._records else None
+        if last is None or last.metadata.run_stop_reason != USER_FOLLOW_UP.stop_reason:
+            return None
+        return last.updated_at
+
+    @property
+    def account(self) -> Account:
+        """What the finished turns used, and what the user added to the limits."""
+        for record in self._records[self._counted :]:
+            self._account = self._account.after(record.metadata, record.blocks)
+        self._counted = len(self._records)
+        return self._account
 
     def append(self, record: MessageRecord) -> None:
         """Add a message that will not change any more."""

@@ -50,6 +50,8 @@ class Inbox:
 
     history: History
     waiters: Waiters = attrs.field(factory=Waiters, init=False)
+    _held: frozenset[str] | None = attrs.field(default=None, init=False)
+    """Commands that wait for the message that the user said to write (INT-09)."""
 
     async def take_in(
         self, record: SessionRecord, request: Prompt, reply: ReplySlot[TurnResult]
@@ -83,17 +85,37 @@ class Inbox:
             self.waiters.add(request.command_id, reply)
 
     async def next(self, record: SessionRecord) -> Accepted | None:
-        """Return the command that has waited longest; what is none is dropped."""
+        """Return the command that has waited longest; what is none is dropped.
+
+        While the user's own message is awaited, what came before is held back.
+        """
         while True:
-            command = await record.oldest_command()
-            if command is None:
-                self._refuse_waiters()
+            commands = await self._released(record)
+            if not commands:
+                if not self._held:
+                    self._refuse_waiters()
                 return None
             try:
-                return self._accepted(command)
+                accepted = self._accepted(commands[0])
             except TurnRefusedError as exc:
-                _LOG.warning("command %r was dropped: %s", command.command_id, exc)
-                await self._drop(record, command.command_id, exc)
+                command_id = commands[0].command_id
+                _LOG.warning("command %r was dropped: %s", command_id, exc)
+                await self._drop(record, command_id, exc)
+                continue
+            self._held = None
+            return accepted
+
+    async def _released(self, record: SessionRecord) -> list[InboxCommand]:
+        since = self.history.awaits_user_since
+        if since is None:
+            return await record.commands(limit=1)
+        commands = await record.commands(limit=MAX_WAITING_PROMPTS + 1)
+        if self._held is None:
+            # The first look after the answer, or after a restart.
+            self._held = frozenset(
+                each.command_id for each in commands if each.posted_at <= since
+            )
+        return [each for each in commands if each.command_id not in self._held]
 
     async def withdraw(self, record: SessionRecord, command_id: str) -> None:
         """Take back a command that somebody waits for; its turn has not begun."""

@@ -127,10 +127,9 @@ class SessionRecord:
 
         return await self.writer.submit(Piece(run))
 
-    async def oldest_command(self) -> InboxCommand | None:
-        """Return the command that has waited longest, if one waits."""
-        commands = await self.writer.submit(self.tape.inbox_piece(limit=1))
-        return commands[0] if commands else None
+    async def commands(self, limit: int) -> list[InboxCommand]:
+        """Return the commands that wait, the oldest first."""
+        return await self.writer.submit(self.tape.inbox_piece(limit=limit))
 
     async def release(self) -> None:
         """Give the session back; somebody else may take it."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from greenroom.protocol import SessionSettings, round_limit
 
 from ._messages import TurnRefusedError
+
+MAX_ANSWER_SECONDS: Final = 366 * 86_400.0
+"""How long an interaction may wait before it expires; without a clock, for ever."""
 
 
 def changed_settings(
@@ -29,6 +32,7 @@ def changed_settings(
             )
         made = SessionSettings(**(current | changes))
         made = msgspec.structs.replace(made, max_rounds=round_limit(made.max_rounds))
+        _check_clocks(made)
         encoded = msgspec.json.encode(made)
         return msgspec.json.decode(encoded, type=SessionSettings)
     except (msgspec.ValidationError, TypeError) as exc:
@@ -48,3 +52,13 @@ def check_provider(provider: str, providers: Collection[str]) -> None:
             f"the provider {provider!r} is not set up here; there is {known}: "
             "change the session's settings first",
         )
+
+
+def _check_clocks(settings: SessionSettings) -> None:
+    for name in ("permission_seconds", "question_seconds"):
+        seconds: float | None = getattr(settings, name)
+        if seconds is not None and not 0 < seconds <= MAX_ANSWER_SECONDS:
+            raise TurnRefusedError(
+                "wrong_setting",
+                f"{name} must be above 0 and at most {MAX_ANSWER_SECONDS:g}, or None",
+            )
