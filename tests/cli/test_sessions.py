@@ -185,3 +185,37 @@ def test_a_file_without_a_session_is_said(
     assert "there is no session in" in err
     assert "can't be read" in err
     assert len(rows(capsys)) == 2
+
+
+def test_a_sweep_is_told_dry_and_then_done(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stray = state / "scratch" / "nobody"
+    stray.mkdir(parents=True)
+    (stray / "out.txt").write_text("x" * 4_096)
+    assert main(["gc", "--dry-run"]) == ExitCode.OK
+    assert f"would remove {stray}\n" in capsys.readouterr().out
+    assert stray.exists()
+    assert main(["sessions", "archive", "beta"]) == ExitCode.OK
+    capsys.readouterr()
+    assert main(["gc", "--archived", "--older-than", "0h", "--json"]) == ExitCode.OK
+    told = json.loads(capsys.readouterr().out)
+    assert (told["archived"], told["files"]) == (["beta"], [str(stray)])
+    assert (told["file_bytes"], told["dry_run"]) == (4_096, False)
+    assert not stray.exists()
+    assert ids(capsys) == ["alpha"]
+
+
+def test_a_sweep_waits_for_nobody_and_names_who_is_in_the_folder(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(open_store(state)) as store:
+        store.join("the other window", "", 1e12, now=0.0)
+        assert main(["gc"]) == ExitCode.STATE
+    assert "the other window uses the state folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("age", ["30", "d", "-1d", "1.5d", "30m", "999999d"])
+def test_an_age_has_a_unit(age: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gc", "--older-than", age]) == ExitCode.USAGE
+    assert "--older-than" in capsys.readouterr().err

@@ -806,6 +806,30 @@ def check_a_deleted_session_is_gone_and_its_token_is_not(world: World) -> None:
     assert again.head == 0
 
 
+def check_old_traces_are_counted_and_forgotten(world: World) -> None:
+    peer = world.join()
+    for scope in (S1, S2):
+        tape = peer.tape(scope)
+        for n in range(1, 4):
+            made = AttemptTrace(
+                run_id=RUN,
+                message_id=MESSAGE,
+                logical_round=1,
+                request_seq=1,
+                physical_attempt=n,
+                provider="p",
+                model="m",
+                payload="{}",
+                created_at=float(n),
+            )
+            write(peer.store, tape.trace_piece(lambda made=made: made))
+    assert peer.store.count_traces(3.0) == 4
+    assert peer.store.forget_traces(3.0) == 4
+    assert peer.store.forget_traces(3.0) == peer.store.count_traces(3.0) == 0
+    for scope in (S1, S2):
+        assert [t.physical_attempt for t in peer.store.traces(scope)] == [3]
+
+
 #### Search
 
 

@@ -24,6 +24,7 @@ from ._doctor import doctor_command
 from ._eval import eval_command
 from ._exit import ExitCode, exit_code_for
 from ._faults import is_only, known_errors, log_to_stderr
+from ._gc import gc_command
 from ._harmless import harmless, json_line
 from ._look import inspect_command, search_command
 from ._parser import build_parser, flags_of
@@ -115,6 +116,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "inspect": inspect_command,
     "doctor": doctor_command,
     "eval": eval_command,
+    "gc": gc_command,
     "config": show_config,
 }
 """What can be run; the parser offers exactly these."""

@@ -355,6 +355,26 @@ _AGENT_ACTIONS: Final[Mapping[str, tuple[str, Callable[[_SubParser], None]]]] = 
 }
 
 
+def _gc(parser: _SubParser) -> None:
+    parser.add_argument(
+        "--older-than",
+        type=_age,
+        default=_age("30d"),
+        metavar="AGE",
+        help="keep what is younger: 12h, 30d, 8w (default: 30d)",
+    )
+    parser.add_argument(
+        "--archived",
+        action="store_true",
+        help="remove sessions that were archived so long ago, for good",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="tell what would go; remove nothing"
+    )
+    _add_json(parser, "print one JSON object")
+    _add_state(parser)
+
+
 def _config(parser: _SubParser) -> None:
     _add_model(parser)
     _add_json(parser, "print one JSON object")
@@ -412,6 +432,11 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
             "the fifteen that every greenroom must pass."
         ),
         _eval,
+    ),
+    "gc": (
+        "remove old traces, and files of tools that belong to no session",
+        "No engine may use the folder meanwhile, except with --dry-run.",
+        _gc,
     ),
     "config": (
         "print every setting and where it came from",
@@ -476,6 +501,19 @@ def _count(most: int, *, least: int = 1) -> Callable[[str], int]:
         return int(text)
 
     return convert
+
+
+_AGES: Final = {"h": 3_600, "d": 86_400, "w": 7 * 86_400}
+
+
+def _age(text: str) -> float:
+    """Return the seconds in an age such as 30d."""
+    number, unit = text[:-1], text[-1:]
+    if unit not in _AGES or not (number.isascii() and number.isdigit()):
+        raise argparse.ArgumentTypeError("must be a number and h, d or w, as in 30d")
+    if len(number) > 5:
+        raise argparse.ArgumentTypeError("is too long ago")
+    return float(int(number) * _AGES[unit])
 
 
 def _folder(text: str) -> Path:

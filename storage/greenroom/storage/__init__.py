@@ -95,6 +95,7 @@ from .recovery import (
     recover as recover,
     recover_session as recover_session,
 )
+from .retention import Swept as Swept, sweep as sweep
 from .sessions import (
     MAX_TITLE as MAX_TITLE,
     archive_session as archive_session,

@@ -366,6 +366,10 @@ class Reader(AgentReader, Protocol):
         """Return the newest traces, of one message or of all, oldest first."""
         ...
 
+    def count_traces(self, before: float) -> int:
+        """Return how many traces were made before *before*."""
+        ...
+
     def request_trace(
         self, scope: SessionId, message_id: str, request_seq: int
     ) -> AttemptTrace | None:
@@ -378,6 +382,10 @@ class Reader(AgentReader, Protocol):
         Of its view manifests, its attempts and its traces, whichever got furthest;
         0 when there is none. Costs the same in a session of any length.
         """
+        ...
+
+    def log_bytes(self) -> int:
+        """Return the size of the log beside the database."""
         ...
 
     def close(self) -> None:
@@ -497,6 +505,10 @@ class Store(Reader, AgentWriter, Protocol):
         """
         ...
 
+    def forget_traces(self, before: float) -> int:
+        """Forget traces that were made before *before*; return how many."""
+        ...
+
     def index_pending(self, limit: int = 500) -> int:
         """Make up to *limit* entries findable; return how many, 0 when all are."""
         ...
@@ -507,10 +519,6 @@ class Store(Reader, AgentWriter, Protocol):
 
     def checkpoint(self) -> None:
         """Bring the log back to nothing, as far as readers let it."""
-        ...
-
-    def log_bytes(self) -> int:
-        """Return the size of the log beside the database."""
         ...
 
     def run_group(self, pieces: Sequence[Piece]) -> list[Settled]:

@@ -9,7 +9,7 @@ what can still be read of it can be taken out (`readable_entries`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -62,7 +62,8 @@ MEANING: Final[Mapping[FindingCode, str]] = {
         " reported and closed, and nothing of it is run again."
     ),
     "scratch": (
-        "Output of tools that belongs to no session. It does no harm and may go."
+        "Output of tools that belongs to no session. It does no harm; greenroom gc"
+        " removes it."
     ),
 }
 
@@ -177,7 +178,9 @@ def _examine(reader: SqliteReader | SqliteStore, folder: Path) -> Examination:
             entries += readable
             findings += found
         findings += _open_runs(reader)
-        findings += _strangers(folder, scopes)
+        for path in strangers(folder, set(scopes)):
+            text = f"{str(path)!r} belongs to no session"
+            findings.append(Finding("scratch", text))
     except StorageError as exc:
         findings.append(Finding("file", f"the list of sessions can't be read: {exc}"))
     findings.sort(key=lambda finding: _ORDER.index(finding.code))
@@ -220,12 +223,11 @@ def _open_runs(reader: Reader) -> Iterator[Finding]:
             yield Finding("open_run", text, scope)
 
 
-def _strangers(folder: Path, scopes: list[SessionId]) -> Iterator[Finding]:
+def strangers(folder: Path, scopes: Collection[str]) -> Iterator[Path]:
+    """Yield what lies with the output of tools and belongs to none of *scopes*."""
     scratch = folder / _SCRATCH
-    known = set(map(str, scopes))
-    for path in sorted(scratch.iterdir()) if scratch.is_dir() else []:
-        if path.name not in known:
-            yield Finding("scratch", f"{str(path)!r} belongs to no session")
+    if scratch.is_dir() and not scratch.is_symlink():
+        yield from (p for p in sorted(scratch.iterdir()) if p.name not in scopes)
 
 
 #### Taking out what can be read

@@ -83,7 +83,7 @@ from ._agents import AgentTables
 from ._groups import Writes
 from ._replica import Replica
 from ._tables import Command, Hot, Joined, Tables
-from ._traces import kept_traces, last_request, put_trace
+from ._traces import kept_traces, last_request, old_traces, put_trace
 from ._undo import Undo
 
 
@@ -313,6 +313,11 @@ class MemoryStore:
         """See `Reader.traces`."""
         return kept_traces(self._tables.sessions.get(scope), message_id, limit)
 
+    def count_traces(self, before: float) -> int:
+        """See `Reader.count_traces`."""
+        sessions = self._tables.sessions.values()
+        return sum(len(old_traces(session, before)) for session in sessions)
+
     def request_trace(
         self, scope: SessionId, message_id: str, request_seq: int
     ) -> AttemptTrace | None:
@@ -539,6 +544,15 @@ class MemoryStore:
             session = self._tables.session_of(grant.scope)
             put_trace(session, trace, self._tables.undo)
             return None
+
+    def forget_traces(self, before: float) -> int:
+        """See `Store.forget_traces`."""
+        with self._writes.write():
+            count = self.count_traces(before)
+            for session in self._tables.sessions.values():
+                for number in old_traces(session, before):
+                    self._tables.undo.drop(session.traces, number)
+            return count
 
     def index_pending(self, limit: int = 500) -> int:
         """See `Store.index_pending`; a search here reads the tapes themselves."""

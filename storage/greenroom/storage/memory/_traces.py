@@ -26,6 +26,11 @@ def put_trace(session: Session, trace: AttemptTrace, undo: Undo) -> None:
         undo.drop(session.traces, old)
 
 
+def old_traces(session: Session, before: float) -> list[int]:
+    """Return the numbers of traces that were made before *before*."""
+    return [n for n, trace in session.traces.items() if trace.created_at < before]
+
+
 def kept_traces(
     session: Session | None, message_id: str | None, limit: int
 ) -> list[AttemptTrace]:

@@ -11,11 +11,13 @@ import apsw
 
 from greenroom.protocol import StorageError
 
-from ._connection import mapped_errors, rows
+from ._connection import mapped_errors, one, rows, run
 
 MAX_COMPLAINTS: Final = 20
 
 _STEP_PAGES: Final = 1_000
+_FREE_PART: Final = 4
+"""A quarter of the pages: less is filled again soon, and is not worth a copy."""
 
 
 def complaints(db: apsw.Connection) -> list[str]:
@@ -25,6 +27,27 @@ def complaints(db: apsw.Connection) -> list[str]:
     except (apsw.CorruptError, apsw.NotADBError) as exc:
         return [str(exc)]
     return [str(text) for (text,) in found if text != "ok"]
+
+
+def log_bytes(db: apsw.Connection) -> int:
+    """Return the size of the write-ahead log."""
+    try:
+        return Path(f"{db.filename}-wal").stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def compact(db: apsw.Connection) -> None:
+    """Give pages back that hold nothing, if they are a good part of the file.
+
+    Needs the folder alone, and room for a copy on the disk.
+    """
+    with mapped_errors():
+        free, pages = one(db, "PRAGMA freelist_count"), one(db, "PRAGMA page_count")
+        assert free is not None
+        assert pages is not None
+        if free[0] * _FREE_PART > pages[0]:
+            run(db, "VACUUM")
 
 
 def back_up(db: apsw.Connection, folder: Path, name: str) -> Path:

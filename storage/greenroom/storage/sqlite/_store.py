@@ -56,6 +56,7 @@ from .._store import (
     Settled,
 )
 from . import _agents, _append, _members, _reads, _search, _traces, _transcript
+from ._care import log_bytes
 from ._connection import impatient, mapped_errors, one, reading, rows, run
 from ._folder import FolderLock, Proofs
 from ._groups import Writes, persistence_failed
@@ -91,6 +92,7 @@ class SqliteReader:
     is_elsewhere = _reads.is_elsewhere
     cached_blocks = _transcript.cached_blocks
     traces = _traces.traces
+    count_traces = _traces.count_traces
     request_trace = _traces.request_trace
     last_request = _traces.last_request
 
@@ -100,6 +102,10 @@ class SqliteReader:
 
     def __repr__(self) -> str:
         return f"<SqliteReader {self.connection.filename!r}>"
+
+    def log_bytes(self) -> int:
+        """See `Reader.log_bytes`."""
+        return log_bytes(self.connection)
 
     def close(self) -> None:
         """Close the connection."""
@@ -139,6 +145,7 @@ class SqliteStore:
     is_elsewhere = _reads.is_elsewhere
     cached_blocks = _transcript.cached_blocks
     traces = _traces.traces
+    count_traces = _traces.count_traces
     request_trace = _traces.request_trace
     last_request = _traces.last_request
 
@@ -377,6 +384,11 @@ class SqliteStore:
             _traces.insert_trace(self.connection, session.id, trace)
             return None
 
+    def forget_traces(self, before: float) -> int:
+        """See `Store.forget_traces`."""
+        with self._writes.write():
+            return _traces.forget_traces(self.connection, before)
+
     def index_pending(self, limit: int = 500) -> int:
         """See `Store.index_pending`."""
         with self._writes.write():
@@ -388,9 +400,8 @@ class SqliteStore:
             one(self.connection, "PRAGMA wal_checkpoint(TRUNCATE)")
 
     def log_bytes(self) -> int:
-        """See `Store.log_bytes`."""
-        log = Path(f"{self.connection.filename}-wal")
-        return log.stat().st_size if log.exists() else 0
+        """See `Reader.log_bytes`."""
+        return log_bytes(self.connection)
 
     #### Agents and settings of the application
 

@@ -69,6 +69,20 @@ def insert_trace(db: apsw.Connection, session: int, trace: AttemptTrace) -> None
     )
 
 
+def forget_traces(db: apsw.Connection, before: float) -> int:
+    """Drop traces that were made before *before*; return how many."""
+    run(db, "DELETE FROM attempt_trace WHERE at < ?", before)
+    return db.changes()
+
+
+def count_traces(self: Connected, before: float) -> int:
+    """See `Reader.count_traces`."""
+    sql = "SELECT count(*) FROM attempt_trace WHERE at < ?"
+    with mapped_errors():
+        row = one(self.connection, sql, before)
+    return 0 if row is None else row[0]
+
+
 def traces(
     self: Connected,
     scope: SessionId,
