@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import math
 import os
 import re
 from pathlib import Path
 
 import pytest
 
+from greenroom.actors.providers import Clocks, RateLimit, RehearsalProvider
 from greenroom.cli._config import (
     KEYS,
     MAX_FILE_BYTES,
@@ -13,6 +15,8 @@ from greenroom.cli._config import (
     ConfigError,
     load_config,
 )
+from greenroom.cli._exit import CliError
+from greenroom.cli._provider import clocks_of, rate_limits_of
 from greenroom.engine import default_state
 
 SECRET = "sk-very-secret-0123456789"
@@ -110,6 +114,12 @@ def test_an_unknown_key_is_named_with_its_file_and_the_known_ones(file: Path) ->
         "max_rounds = -1",
         "max_rounds = 1.5",
         "max_rounds = true",
+        "requests_per_second = -1",
+        "requests_per_second = nan",
+        "requests_per_second = true",
+        'connect_seconds = "5"',
+        "idle_seconds = inf",
+        "content_idle_seconds = 86401",
         'base_url = "ftp://host/v1"',
         'base_url = "localhost:11434"',
         'base_url = "http://user:secret@host/v1"',
@@ -241,3 +251,28 @@ def test_a_description_says_that_a_key_is_set_and_never_which(file: Path) -> Non
     assert config.describe({})["api_key"]["value"] == "not set"
     assert SECRET not in repr(described) + repr(config)
     assert set(described) == {*KEYS, "api_key"}
+
+
+def test_a_provider_gets_its_clocks_and_its_rate_from_any_layer(file: Path) -> None:
+    text = "connect_seconds = 2\nidle_seconds = 0\nrequests_per_second = 0.5\n"
+    config = load(file, text, {"GREENROOM_FIRST_BYTE_SECONDS": "600.5"})
+    provider = RehearsalProvider([], id="mine")
+
+    assert clocks_of(config) == Clocks(connect=2, first_byte=600.5, idle=math.inf)
+    assert rate_limits_of(config, provider) == {"mine": RateLimit(qps=0.5)}
+
+
+def test_without_settings_clocks_are_the_usual_ones_and_nobody_waits(
+    file: Path,
+) -> None:
+    provider = RehearsalProvider([])
+
+    assert clocks_of(load(file)) == Clocks()
+    assert rate_limits_of(load(file), provider) == {}
+    assert rate_limits_of(load(file, "requests_per_second = 0"), provider) == {}
+
+
+def test_a_rate_that_nobody_would_wait_for_is_refused(file: Path) -> None:
+    config = load(file, "requests_per_second = 1e-9")
+    with pytest.raises(CliError, match="requests_per_second can't be used"):
+        rate_limits_of(config, RehearsalProvider([]))

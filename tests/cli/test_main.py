@@ -68,12 +68,12 @@ def test_config_prints_each_value_and_its_origin(home: dict[str, str]) -> None:
     done = greenroom("config", "--model", "small", env=home)
 
     assert (done.returncode, done.stderr) == (0, b"")
-    lines = done.stdout.decode().splitlines()
-    assert "model            small  (flag --model)" in lines
-    assert "base_url         -  (default)" in lines
-    assert "api_key          set  (environment GREENROOM_API_KEY)" in lines
+    lines = [" ".join(line.split()) for line in done.stdout.decode().splitlines()]
+    assert "model small (flag --model)" in lines
+    assert "base_url - (default)" in lines
+    assert "api_key set (environment GREENROOM_API_KEY)" in lines
     file = Path(home["XDG_CONFIG_HOME"], "greenroom", "config.toml")
-    assert f"config_file      {file}  (not there)" in lines
+    assert f"config_file {file} (not there)" in lines
     assert SECRET not in done.stdout.decode()
 
 
@@ -112,7 +112,7 @@ def test_a_terminal_that_knows_no_unicode_gets_question_marks(
     done = greenroom("config", "--model", "größe", env=home, encoding="ascii")
 
     assert done.returncode == 0
-    assert b"model            gr??e" in done.stdout
+    assert b"gr??e" in done.stdout
 
 
 def test_a_reader_that_went_away_is_no_traceback(home: dict[str, str]) -> None:

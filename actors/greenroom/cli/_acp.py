@@ -35,7 +35,7 @@ from greenroom.protocol import GreenroomError
 from ._agents import agent_settings
 from ._config import Config
 from ._exit import CliError, ExitCode
-from ._provider import open_provider
+from ._provider import open_provider, rate_limits_of
 from ._rehearsal import REHEARSAL_ID
 from ._run import SYSTEM_PROMPT
 
@@ -102,7 +102,10 @@ class _Acp:
                 )
             engine = await stack.enter_async_context(
                 open_engine(
-                    state=self.config.state, provider=provider, program="greenroom acp"
+                    state=self.config.state,
+                    provider=provider,
+                    rate_limits=rate_limits_of(self.config, provider),
+                    program="greenroom acp",
                 )
             )
             await serve_acp(

@@ -54,6 +54,11 @@ class _Key:
     default: str | int | None = None
 
 
+_SECONDS: Final = _Key(
+    Annotated[float, msgspec.Meta(ge=0, le=86_400)],
+    "a number of seconds, up to 86400; 0 means no limit",
+)
+
 KEYS: Final[Mapping[str, _Key]] = {
     "state": _Key(_Text, "the path of a folder"),
     "model": _Key(_Text, "a model's name"),
@@ -75,6 +80,14 @@ KEYS: Final[Mapping[str, _Key]] = {
         "a whole number of rounds; 0 means no limit",
     ),
     "color": _Key(ColorMode, "one of auto, always, never", "auto"),
+    "requests_per_second": _Key(
+        Annotated[float, msgspec.Meta(ge=0, le=1_000)],
+        "a number of requests, up to 1000; 0 means no limit",
+    ),
+    "connect_seconds": _SECONDS,
+    "first_byte_seconds": _SECONDS,
+    "idle_seconds": _SECONDS,
+    "content_idle_seconds": _SECONDS,
 }
 
 
@@ -96,6 +109,13 @@ class Config:
     permission_mode: PermissionMode
     max_rounds: int | None
     color: ColorMode
+    requests_per_second: float | None
+    """How often the provider may be asked; 0 or absent: as often as wanted."""
+    connect_seconds: float | None
+    """How long the provider may take to each step; 0: for ever, absent: the default."""
+    first_byte_seconds: float | None
+    idle_seconds: float | None
+    content_idle_seconds: float | None
     origins: Mapping[str, str]
 
     def api_key_variable(self, environ: Mapping[str, str]) -> str | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import AsyncExitStack
 
-from greenroom.actors.providers import ChatCompletionsProvider
-from greenroom.engine import Provider
+from greenroom.actors.providers import ChatCompletionsProvider, Clocks
+from greenroom.engine import Provider, RateLimit
 
 from ._config import Config
 from ._exit import CliError
@@ -35,7 +36,35 @@ async def open_provider(config: Config, stack: AsyncExitStack) -> tuple[Provider
         )
     named = config.provider or (None if config.base_url else "openai")
     try:
-        provider = ChatCompletionsProvider(config.base_url, api_key=key, profile=named)
+        provider = ChatCompletionsProvider(
+            config.base_url, api_key=key, profile=named, clocks=clocks_of(config)
+        )
     except ValueError as exc:
         raise CliError(f"the provider can't be used: {exc}") from exc
     return await stack.enter_async_context(provider), config.model
+
+
+def clocks_of(config: Config) -> Clocks:
+    """Return how long the provider may take; 0 is for ever."""
+    configured = {
+        "connect": config.connect_seconds,
+        "first_byte": config.first_byte_seconds,
+        "idle": config.idle_seconds,
+        "content_idle": config.content_idle_seconds,
+    }
+    told = {k: v or math.inf for k, v in configured.items() if v is not None}
+    return Clocks(**told)
+
+
+def rate_limits_of(config: Config, provider: Provider) -> dict[str, RateLimit]:
+    """Return how often *provider* may be asked, for `open_engine`.
+
+    Raises:
+        CliError: so seldom that nobody would wait for it.
+    """
+    if not config.requests_per_second:
+        return {}
+    try:
+        return {provider.id: RateLimit(config.requests_per_second)}
+    except ValueError as exc:
+        raise CliError(f"requests_per_second can't be used: {exc}") from exc

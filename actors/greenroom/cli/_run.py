@@ -46,7 +46,7 @@ from ._harmless import json_line
 from ._look import beginning_with
 from ._parser import MAX_LISTED
 from ._prompts import Asker, read_prompt
-from ._provider import open_provider
+from ._provider import open_provider, rate_limits_of
 from ._rehearsal import REHEARSAL_ID
 from ._terminal import Terminal, is_capable, wants_color
 
@@ -73,7 +73,12 @@ async def _run(arguments: argparse.Namespace, config: Config, prompt: str) -> in
     async with AsyncExitStack() as stack:
         provider, model = await open_provider(config, stack)
         engine = await stack.enter_async_context(
-            open_engine(state=config.state, provider=provider, program="greenroom run")
+            open_engine(
+                state=config.state,
+                provider=provider,
+                rate_limits=rate_limits_of(config, provider),
+                program="greenroom run",
+            )
         )
         session = await _session(engine, arguments, config, provider, model, prompt)
         view = _View.make(arguments, config, session)
