@@ -20,6 +20,7 @@ from greenroom.actors.kernel import Context
 from greenroom.actors.tools import Tool
 from greenroom.protocol import (
     NOTHING_FITS,
+    OUTPUT_CUT,
     STOP,
     ActionBlock,
     AskModel,
@@ -395,6 +396,12 @@ class Loop:
             await attempts.run(self._request())
         except ProviderRaisedError as exc:
             exchange.take(exc.failure)
+        except BaseException:
+            # A cut batch is settled as one, also by a cancel that came behind its stop.
+            if exchange.reply.stop == "max_tokens":
+                calls = [call.id for call in draft.open_calls]
+                self.batch.calls.refuse(calls, OUTPUT_CUT)
+            raise
         return self._round_ended(exchange.reply)
 
     def _advance(self) -> None:
