@@ -20,6 +20,7 @@ from ._exit import CliError, ExitCode
 from ._harmless import harmless, json_line, one_line
 from ._parser import MAX_LISTED
 from ._story import format_story, run_story, story_lines
+from ._traces import print_traces, traces_of
 
 _PAGE: Final = 256
 _MAX_ENTRIES: Final = 200_000
@@ -71,6 +72,10 @@ def inspect_command(arguments: argparse.Namespace, config: Config) -> int:
     """Tell what happened in a session or a run."""
     with closing(open_reader(config.state)) as reader:
         session_id, run_id = _find(reader, arguments.target)
+        if arguments.traces:
+            found = traces_of(reader.traces(session_id), run_id)
+            print_traces(found, as_json=arguments.json)
+            return ExitCode.OK
         lines = story_lines(_entries(reader, session_id))
         if run_id is not None:
             lines = run_story(lines, run_id)

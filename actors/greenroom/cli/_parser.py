@@ -222,6 +222,11 @@ def _inspect(parser: _SubParser) -> None:
         metavar="SESSION|RUN",
         help="the id of a session, or how it begins, or the id of a run",
     )
+    parser.add_argument(
+        "--traces",
+        action="store_true",
+        help="print what was sent to the provider instead, without keys",
+    )
     _add_json(parser, "print each line of the story as one line of JSON")
     _add_state(parser)
 
