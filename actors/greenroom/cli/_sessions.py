@@ -19,7 +19,7 @@ import attrs
 
 from greenroom.actors.kernel import SystemClock, SystemIds
 from greenroom.engine import SessionHeldError, SessionNotFoundError
-from greenroom.protocol import DEFAULT_AGENT_ID, SessionId, SessionSettings
+from greenroom.protocol import SessionId, SessionSettings, chosen_agent
 from greenroom.storage import (
     Held,
     Imported,
@@ -31,6 +31,7 @@ from greenroom.storage import (
     import_sessions,
     open_reader,
     open_store,
+    read_app_settings,
     rename_session,
 )
 
@@ -121,14 +122,14 @@ def _export(arguments: argparse.Namespace, config: Config) -> int:
 
 
 def _import(arguments: argparse.Namespace, config: Config) -> int:
-    defaults = SessionSettings(
-        agent_id=DEFAULT_AGENT_ID,
-        title="Imported session",
-        workspace=str(arguments.cwd or Path.cwd()),
-        provider=config.provider or "",
-        model=config.model or "default",
-    )
     with _opened(arguments.file) as stream, _joined(config) as (store, member):
+        defaults = SessionSettings(
+            agent_id=chosen_agent(None, read_app_settings(store).default_agent),
+            title="Imported session",
+            workspace=str(arguments.cwd or Path.cwd()),
+            provider=config.provider or "",
+            model=config.model or "default",
+        )
         done = import_sessions(
             store,
             member,

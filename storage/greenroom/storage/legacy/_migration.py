@@ -115,7 +115,8 @@ def aliases(reader: AgentReader) -> dict[str, str]:
 
 def builtin_changed(store: Store, now: float) -> None:
     """Note that a person has said what the builtin agent is (AGT-22)."""
-    store.put_app_setting(_MCP_DONE, "true", now=now)
+    if store.app_setting(_MCP_DONE) is None:
+        store.put_app_setting(_MCP_DONE, "true", now=now)
 
 
 def begin_import(store: Store, path: Path, now: float) -> bool:
