@@ -94,8 +94,8 @@ def test_what_is_returned_is_what_is_stored_and_the_same_each_time(scenario: Sce
     expect = Expectation(
         status=first.status,  # pyright: ignore[reportArgumentType] - unfinished has a failure of its own
         stop_reason=first.stop_reason,
-        rounds=first.provider_rounds,
-        tool_calls=first.tool_calls,
+        rounds=first.provider_rounds.used,
+        tool_calls=first.tool_calls.used,
     )
     again = run(msgspec.structs.replace(scenario, expect=expect))
     if first.status == "unfinished":

@@ -12,7 +12,6 @@ from greenroom.protocol import RunTerminal
 from greenroom.testing import (
     STANDARD_SCENARIOS,
     Call,
-    CallBudget,
     Expectation,
     ExpectedUsage,
     Fail,
@@ -23,6 +22,7 @@ from greenroom.testing import (
     Scenario,
     ScenarioError,
     ScriptedTool,
+    Spent,
     Use,
     UserAnswer,
     evaluate,
@@ -110,7 +110,8 @@ async def test_what_is_left_out_is_not_looked_at():
 async def test_without_a_budget_a_scenario_counts_with_what_it_spent():
     free = msgspec.structs.replace(BY_ID["single-tool-round"], budget=None)
     report = await evaluate([free])
-    assert report.scenarios[0].budget == CallBudget(rounds=2, tool_calls=1)
+    (result,) = report.scenarios
+    assert (result.provider_rounds, result.tool_calls) == (Spent(2, 2), Spent(1, 1))
     assert report.aggregate.within_call_budgets
 
 
@@ -129,7 +130,7 @@ async def test_the_user_answers(given: Any, text: str):
     )
     result = await evaluate_scenario(asking(answers=(answer,), expect=expect))
     assert result.failures == ()
-    assert result.tool_calls == (given == "grant")
+    assert result.tool_calls.used == (given == "grant")
 
 
 async def test_two_questions_get_two_answers_in_order():
@@ -154,7 +155,7 @@ async def test_a_question_beyond_the_answers_leaves_the_turn_paused():
         asking(script=script, answers=answers, status="paused")
     )
     assert result.failures == ()
-    assert (result.tool_calls, result.permission_requests) == (1, 2)
+    assert (result.tool_calls.used, result.permission_requests) == (1, 2)
 
 
 async def test_what_a_paused_turn_has_cost_is_known():

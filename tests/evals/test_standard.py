@@ -9,6 +9,7 @@ from greenroom.testing import (
     STANDARD_SCENARIOS,
     Scenario,
     ScenarioResult,
+    Spent,
     evaluate,
     evaluate_scenario,
     report_of,
@@ -51,8 +52,8 @@ def ended(result: ScenarioResult) -> tuple[str | None, ...]:
     assert result.persisted is not None
     persisted = result.persisted
     assert (persisted.provider_rounds, persisted.tool_calls) == (
-        result.provider_rounds,
-        result.tool_calls,
+        result.provider_rounds.used,
+        result.tool_calls.used,
     )
     assert persisted.usage == result.usage
     return (
@@ -65,11 +66,8 @@ def ended(result: ScenarioResult) -> tuple[str | None, ...]:
 
 def spent(result: ScenarioResult) -> str:
     """Rounds and tool calls, of how many of each."""
-    budget = result.budget
-    return (
-        f"{result.provider_rounds}/{result.tool_calls}"
-        f" of {budget.rounds}/{budget.tool_calls}"
-    )
+    rounds, calls = result.provider_rounds, result.tool_calls
+    return f"{rounds.used}/{calls.used} of {rounds.budget}/{calls.budget}"
 
 
 def tokens(result: ScenarioResult) -> tuple[int | None, ...] | None:
@@ -277,11 +275,26 @@ def test_the_sums_are_those_of_the_expectations():
 async def test_a_result_over_its_budget_is_not_within_the_call_budgets():
     report = await evaluate(STANDARD_SCENARIOS)
     results = list(report.scenarios)
-    results[4] = msgspec.structs.replace(results[4], provider_rounds=5, tool_calls=4)
+    results[4] = msgspec.structs.replace(
+        results[4], provider_rounds=Spent(5, 4), tool_calls=Spent(4, 3)
+    )
     over = report_of(results).aggregate
     assert not over.within_call_budgets
-    # The sums alone would not tell: 153 of 152, but also 140 of 139.
     assert (over.provider_rounds.used, over.tool_calls.used) == (153, 140)
+
+
+@pytest.mark.contract("EVL-17")
+@pytest.mark.parametrize("over", ["provider_rounds", "tool_calls"])
+async def test_one_scenario_over_one_budget_is_enough(over: str):
+    report = await evaluate(STANDARD_SCENARIOS[:5])
+    results = list(report.scenarios)
+    budget = getattr(results[0], over).budget
+    results[0] = msgspec.structs.replace(
+        results[0], **{over: Spent(budget + 1, budget)}
+    )
+    # The sums have room for it: scenario 5 has a round and a call left over.
+    assert getattr(report_of(results).aggregate, over).is_within
+    assert not report_of(results).aggregate.within_call_budgets
 
 
 @pytest.mark.contract("EVL-17")

@@ -24,6 +24,7 @@ from greenroom.testing import (
     Scenario,
     ScenarioError,
     ScenarioResult,
+    Spent,
     evaluate_scenario,
     load_scenarios,
     report_of,
@@ -135,8 +136,7 @@ class _Table:
     def show(self, result: ScenarioResult) -> None:
         """Print how *result* ended, what it spent, and what was not as expected."""
         ending = f"{result.status}/{result.stop_reason or '-'}"
-        rounds = f"{result.provider_rounds}/{result.budget.rounds}"
-        calls = f"{result.tool_calls}/{result.budget.tool_calls}"
+        rounds, calls = _of(result.provider_rounds), _of(result.tool_calls)
         print(
             f"{self._mark(result)} {result.id:<{self.id_width}}"
             f"  {harmless(ending):<24} {rounds:>7} {calls:>7}",
@@ -148,6 +148,10 @@ class _Table:
     def _mark(self, result: ScenarioResult) -> str:
         word, code = ("ok  ", _GREEN) if result.passed else ("FAIL", _RED)
         return f"\x1b[{code}m{word}\x1b[0m" if self.colors else word
+
+
+def _of(spent: Spent) -> str:
+    return f"{spent.used}/{spent.budget}"
 
 
 def _summary(total: Aggregate) -> str:

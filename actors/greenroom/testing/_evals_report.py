@@ -6,7 +6,7 @@ scenarios only ids and elapsed times may differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -59,6 +59,18 @@ class Persisted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     updated_at: float
 
 
+class Spent(msgspec.Struct, frozen=True):
+    """What was spent of what might be."""
+
+    used: int
+    budget: int
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the budget was kept."""
+        return self.used <= self.budget
+
+
 class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How one scenario went."""
 
@@ -74,21 +86,13 @@ class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """As it was returned; ``null``: the provider told none."""
     persisted: Persisted | None
     """``null``: the turn did not come to a message."""
-    provider_rounds: int
-    tool_calls: int
+    provider_rounds: Spent
+    tool_calls: Spent
+    """Without a budget, of as many as were used; so are the rounds."""
+    within_call_budgets: bool
     failed_tools: int
     permission_requests: int
-    budget: CallBudget
-    """What it might spend; what it spent if there was no limit."""
-    within_call_budgets: bool
     elapsed_ms: float
-
-
-class Spent(msgspec.Struct, frozen=True):
-    """What was spent of what might be."""
-
-    used: int
-    budget: int
 
 
 class Aggregate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -141,6 +145,7 @@ def judged(scenario: Scenario, observed: Observed) -> ScenarioResult:
     persisted = None if message is None else _persisted(message, observed.revisions)
     rounds = 0 if persisted is None else persisted.provider_rounds
     tool_calls = 0 if persisted is None else persisted.tool_calls
+    budget = scenario.budget or CallBudget(rounds=rounds, tool_calls=tool_calls)
     result = ScenarioResult(
         id=scenario.id,
         passed=True,
@@ -150,12 +155,11 @@ def judged(scenario: Scenario, observed: Observed) -> ScenarioResult:
         error=None if message is None else message.metadata.error_text,
         usage=observed.usage,
         persisted=persisted,
-        provider_rounds=rounds,
-        tool_calls=tool_calls,
+        provider_rounds=Spent(rounds, budget.rounds),
+        tool_calls=Spent(tool_calls, budget.tool_calls),
+        within_call_budgets=True,
         failed_tools=_failed_tools(observed.journal),
         permission_requests=_permission_requests(message),
-        budget=scenario.budget or CallBudget(rounds=rounds, tool_calls=tool_calls),
-        within_call_budgets=True,
         elapsed_ms=observed.elapsed_ms,
     )
     failures = (
@@ -181,24 +185,20 @@ def _aggregate(results: Sequence[ScenarioResult]) -> Aggregate:
         scenarios=len(results),
         passed=passed,
         pass_rate=passed / len(results) if results else 0.0,
-        provider_rounds=Spent(
-            sum(result.provider_rounds for result in results),
-            sum(result.budget.rounds for result in results),
-        ),
-        tool_calls=Spent(
-            sum(result.tool_calls for result in results),
-            sum(result.budget.tool_calls for result in results),
-        ),
+        provider_rounds=_sum(result.provider_rounds for result in results),
+        tool_calls=_sum(result.tool_calls for result in results),
         tokens=sum(result.usage.total for result in results if result.usage),
         within_call_budgets=all(_is_within(result) for result in results),
     )
 
 
+def _sum(parts: Iterable[Spent]) -> Spent:
+    each = list(parts)
+    return Spent(sum(part.used for part in each), sum(part.budget for part in each))
+
+
 def _is_within(result: ScenarioResult) -> bool:
-    return (
-        result.provider_rounds <= result.budget.rounds
-        and result.tool_calls <= result.budget.tool_calls
-    )
+    return result.provider_rounds.is_within and result.tool_calls.is_within
 
 
 #### What was seen
@@ -248,8 +248,8 @@ def _not_as_expected(
         ("status", expect.status, result.status),
         ("stop reason", expect.stop_reason, result.stop_reason),
         ("error code", expect.code, code),
-        ("rounds", expect.rounds, result.provider_rounds),
-        ("tool calls", expect.tool_calls, result.tool_calls),
+        ("rounds", expect.rounds, result.provider_rounds.used),
+        ("tool calls", expect.tool_calls, result.tool_calls.used),
         ("failed tools", expect.failed_tools, result.failed_tools),
         (
             "permission requests",
@@ -265,10 +265,10 @@ def _not_as_expected(
     yield from _wrong_usage(expect.usage, result.usage)
     yield from _missing_texts(expect, observed)
     if not _is_within(result):
-        spent, budget = result, result.budget
+        rounds, calls = result.provider_rounds, result.tool_calls
         yield (
-            f"budget: {spent.provider_rounds} rounds of {budget.rounds}, "
-            f"{spent.tool_calls} tool calls of {budget.tool_calls}"
+            f"budget: {rounds.used} rounds of {rounds.budget}, "
+            f"{calls.used} tool calls of {calls.budget}"
         )
 
 
