@@ -20,6 +20,7 @@ from greenroom.protocol import (
     ActionBlock,
     AssistantMessage,
     DispatchCommitted,
+    InteractionSettled,
     MessageRecord,
     MessagesChanged,
     ModelRequest,
@@ -68,6 +69,7 @@ def tape_problems(tape: Sequence[TapeEntry]) -> Iterator[str]:
     yield from _operation_problems(tape)
     yield from _attempt_problems(tape)
     yield from _input_problems(tape)
+    yield from _interaction_problems(tape)
 
 
 def _sequence_problems(tape: Sequence[TapeEntry]) -> Iterator[str]:
@@ -163,6 +165,23 @@ def _input_problems(tape: Sequence[TapeEntry]) -> Iterator[str]:
         known = orders.setdefault(message.order_seq, message.id)
         if known != message.id:
             yield f"law 8: two messages have the place {message.order_seq}"
+
+
+def _interaction_problems(tape: Sequence[TapeEntry]) -> Iterator[str]:
+    waiting: dict[str, bool] = {}
+    for entry in tape:
+        for event in events_of(entry):
+            match event:
+                case MessagesChanged(message=message):
+                    for block in message.blocks:
+                        if isinstance(block, ActionBlock) and block.status == "pending":
+                            waiting[block.id] = True
+                case InteractionSettled(interaction_id=interaction_id):
+                    if waiting.get(interaction_id) is False:
+                        yield f"law 9: interaction {interaction_id} ends twice"
+                    waiting[interaction_id] = False
+                case _:
+                    pass
 
 
 #### Laws of what is derived
