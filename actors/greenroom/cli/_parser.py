@@ -305,7 +305,11 @@ def _agents_add(parser: _SubParser) -> None:
         help="an agent in a process of its own, which this command starts",
     )
     parser.add_argument(
-        "--arg", metavar="ARG", action="append", default=None, help="for the command"
+        "--arg",
+        metavar="ARG",
+        action="append",
+        default=None,
+        help="for the command; --arg=-v for one that begins with a dash",
     )
     parser.add_argument(
         "--env",
