@@ -228,7 +228,7 @@ async def test_nobody_is_blamed_when_nobody_answers(
     tmp_path, autojump_clock: MockClock, kind
 ):
     probe = Probe(permission="?") if kind == "permission" else Probe(question=QUESTION)
-    seconds = {f"{kind}_seconds": 60.0}
+    seconds: dict[str, Any] = {f"{kind}_seconds": 60.0}
     async with open_stage(tmp_path, replies(ASK, DONE), probe, **seconds) as stage:
         turn = await stage.session.prompt("go")
         assert trio.current_time() == pytest.approx(60)

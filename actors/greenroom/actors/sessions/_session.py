@@ -186,7 +186,7 @@ class Session:
     async def _handle(self, message: object, ctx: Context[Any]) -> None:
         match message:
             case Started():
-                self._restore_pause(ctx)
+                await self._restore_pause(ctx)
             case Ask():
                 await self._handle_ask(cast("Ask[Any]", message), ctx)
             case CancelTurn():
@@ -475,9 +475,9 @@ class Session:
         self.hub.status("generating")
         self.hub.waiting("permission" if permission else "question", until)
 
-    def _restore_pause(self, ctx: Context[Any]) -> None:
+    async def _restore_pause(self, ctx: Context[Any]) -> None:
         if self.turn is not None:
-            self._show_pause(ctx)
+            await self._pause(ctx)
 
     async def _answer_or_hold(self, ask: Ask[Any], ctx: Context[Any]) -> None:
         turn = self.turn
