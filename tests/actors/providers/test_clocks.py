@@ -201,7 +201,7 @@ async def test_what_is_waited_for_is_told_with_its_deadline(
 ) -> None:
     told: list[tuple[str, float]] = []
     started = trio.current_time()
-    wire = Wire([TEXT, FINISH], connect=2, head=7)
+    wire = Wire([90, PING, 90, PING, 90, PING, TEXT, FINISH], connect=2, head=7)
     async with (
         ChatCompletionsProvider("http://x", transport=wire) as provider,
         provider.stream(
@@ -215,7 +215,12 @@ async def test_what_is_waited_for_is_told_with_its_deadline(
     assert told == [
         ("connect", pytest.approx(5)),
         ("first_byte", pytest.approx(2 + 120)),
+        # With each read anew; the content clock, where it ends first.
         ("stream", pytest.approx(9 + 120)),
+        ("stream", pytest.approx(99 + 120)),
+        ("stream", pytest.approx(189 + 120)),
+        ("stream", pytest.approx(9 + 300)),
+        ("stream", pytest.approx(279 + 120)),
     ]
 
 

@@ -147,7 +147,6 @@ class EventStream:
         if problem is not None:
             return await self._end(problem)
         self._state = _State.BODY
-        self._waiting("stream", trio.current_time() + self._clocks.idle)
         return []
 
     async def _error_body(self, chunks: AsyncGenerator[bytes, None]) -> bytes:
@@ -170,6 +169,7 @@ class EventStream:
         assert self._chunks is not None
         limit = min(self._clocks.idle, self._content_left)
         started = trio.current_time()
+        self._waiting("stream", started + limit)
         chunk: bytes | None = None
         with trio.CancelScope(deadline=started + limit) as scope:
             try:
