@@ -140,7 +140,7 @@ class Attempts:
     budget: RetryBudget = attrs.field(factory=RetryBudget)
     _usage: Usage | None = attrs.field(default=None, init=False)
     """Of all attempts so far, until it is delivered."""
-    _stop_before_abort: Stop | None = attrs.field(default=None, init=False)
+    stop_before_abort: Stop | None = attrs.field(default=None, init=False)
     """What the attempt that was cancelled had heard: the reply was cut (TOL-02)."""
     _left_out: bool = attrs.field(default=False, init=False)
     """An item was left out in this round; that is done once."""
@@ -157,8 +157,6 @@ class Attempts:
         finally:
             # Before anything is raised, be it a cancellation.
             self._deliver_usage()
-            if self._stop_before_abort is not None:
-                self.deliver(self._stop_before_abort)
         fault = attempt.fault
         told = fault and _told(fault, attempt, verdict)
         if told is not None and (attempt.failure or attempt.raised is None):
@@ -279,7 +277,7 @@ class Attempts:
         except BaseException:
             # A cancellation, bare or in a group.
             attempt.aborted = True
-            self._stop_before_abort = attempt.stop
+            self.stop_before_abort = attempt.stop
             self._record(attempt)
             self._usage = add_usage(self._usage, attempt.usage)
             raise

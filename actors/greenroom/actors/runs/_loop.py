@@ -47,6 +47,7 @@ from greenroom.protocol import (
     RunKind,
     RunMachine,
     RunStarted,
+    Stop,
     StorageError,
     Terminal,
     ToolCallBlock,
@@ -398,7 +399,7 @@ class Loop:
             exchange.take(exc.failure)
         except BaseException:
             # A cut batch is settled as one, also by a cancel that came behind its stop.
-            if exchange.reply.stop == "max_tokens":
+            if attempts.stop_before_abort == Stop("max_tokens"):
                 calls = [call.id for call in draft.open_calls]
                 self.batch.calls.refuse(calls, OUTPUT_CUT)
             raise
