@@ -12,6 +12,16 @@ from ._arguments import (
     object_schema as object_schema,
 )
 from ._function import tool as tool
+from ._host import (
+    HostDiedError as HostDiedError,
+    HostedTool as HostedTool,
+    HostKeeper as HostKeeper,
+    LeftOut as LeftOut,
+    Offer as Offer,
+    ToolHost as ToolHost,
+    ToolHostError as ToolHostError,
+    offered as offered,
+)
 from ._port import (
     DEFAULT_CLEANUP_SECONDS as DEFAULT_CLEANUP_SECONDS,
     DEFAULT_TOOL_SECONDS as DEFAULT_TOOL_SECONDS,

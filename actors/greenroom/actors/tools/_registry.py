@@ -156,7 +156,7 @@ class ToolRegistry:
         layer = self._layers.get(scope, {})
         for tool in tools:
             name = tool.definition.name
-            _check_definition(tool.definition)
+            check_definition(tool.definition)
             if name in layer or name in added:
                 raise ValueError(f"tool {name!r} is already contributed by {scope!r}")
             added[name] = tool
@@ -203,7 +203,12 @@ class ToolRegistry:
             raise ValueError(f"{scope!r} belongs to another registry")
 
 
-def _check_definition(definition: ToolDefinition) -> None:
+def check_definition(definition: ToolDefinition) -> None:
+    """Refuse a definition that no provider would take.
+
+    Raises:
+        ValueError: its name, description or schema is out of bounds.
+    """
     if not _NAME.fullmatch(definition.name):
         raise ValueError(
             f"tool name {definition.name[:80]!r} must be 1 to 64 letters, digits,"
