@@ -111,6 +111,15 @@ def test_no_half_of_a_secret_is_left_at_the_cut(offset: int) -> None:
     assert "s3cr3t" not in payload
 
 
+@pytest.mark.contract("TRY-23")
+@given(st.integers(0, 90))
+def test_what_moves_up_when_secrets_are_taken_out_is_whole_too(shift: int) -> None:
+    secret = b"sk-proj-" + b"s3cr3t" * 12 + b" "
+    payload, truncated = traced(b" " * shift + secret * 8_000)
+    assert truncated
+    assert "s3cr3t" not in payload
+
+
 def test_odd_bytes_are_made_safe() -> None:
     payload, _ = traced(b'{"a":"\xff\x00"}', "https://x/\x00")
     payload.encode()
