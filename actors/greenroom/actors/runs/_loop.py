@@ -47,7 +47,6 @@ from greenroom.protocol import (
     RunKind,
     RunMachine,
     RunStarted,
-    Stop,
     StorageError,
     Terminal,
     ToolCallBlock,
@@ -399,7 +398,8 @@ class Loop:
             exchange.take(exc.failure)
         except BaseException:
             # A cut batch is settled as one, also by a cancel that came behind its stop.
-            if attempts.stop_before_abort == Stop("max_tokens"):
+            heard = attempts.stop_before_abort
+            if heard is not None and heard.reason == "max_tokens":
                 calls = [call.id for call in draft.open_calls]
                 self.batch.calls.refuse(calls, OUTPUT_CUT)
             raise
