@@ -10,6 +10,7 @@ import pytest
 
 from greenroom.engine import Engine, MemoryStore, open_engine
 from greenroom.protocol import ToolCallBlock
+from greenroom.storage import MemberLost
 from greenroom.testing import (
     Call,
     Halt,
@@ -47,6 +48,14 @@ async def test_a_session_goes_on_in_the_next_engine_on_the_same_store(tmp_path: 
         assert (await again.prompt("on")).text == "two"
         assert len(await again.messages()) == 4
     assert store.locate(session.id) is None
+
+
+async def test_an_engine_that_is_closed_is_no_member_any_more():
+    store = MemoryStore.create()
+    async with in_memory(store, TALK) as engine:
+        member = engine._world.member
+        assert store.beat(member, now=0.0) is None
+    assert isinstance(store.beat(member, now=0.0), MemberLost)
 
 
 async def test_two_engines_on_one_store_share_it_as_two_on_a_folder_do(tmp_path: Path):

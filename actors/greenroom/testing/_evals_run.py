@@ -232,8 +232,6 @@ class _Play:
     header: MessageRecord | None = None
     """The newest revision of the assistant's message that a watcher was told."""
     problem: str | None = None
-    _version: int = -1
-    """Of the last status that was acted on; watching again repeats it."""
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
     async def perform(self, prompt: str) -> None:
@@ -271,10 +269,8 @@ class _Play:
         match event:
             case MessagesChanged(message=message) if message.role == _ASSISTANT:
                 self.header = message
-            case StatusChanged(waiting_for=reason, version=version) if (
-                reason in _PAUSES and version > self._version
-            ):
-                self._version = version
+            case StatusChanged(waiting_for=reason) if reason in _PAUSES:
+                # Told once for each pause, when the run before it has settled.
                 await self._answer()
             case _:
                 pass
