@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given, strategies as st
@@ -352,6 +354,44 @@ def test_every_announced_call_is_told_what_became_of_it(
     assert after.status == "error"
     assert told in (after.response or "")
     assert after.note == after.response
+
+
+@pytest.mark.parametrize(("kind", "seq"), [("loop", 3), ("deferred_tool", 1)])
+def test_a_call_in_doubt_names_its_operation_also_when_it_was_a_granted_one(
+    kind: Any, seq: int
+) -> None:
+    # The request of a granted call has the number 1, whatever round announced it.
+    started = msgspec.structs.replace(START, run_kind=kind)
+    operation = msgspec.structs.replace(dispatch("a").operation, request_seq=seq)
+    dispatched = msgspec.structs.replace(dispatch("a"), operation=operation)
+    block = msgspec.structs.replace(call_block("a", "pending"), request_seq=3)
+    verdict = classify(started, dispatched)
+    after = interrupted(record(block), [block], [verdict], 9.0).blocks[0]
+    assert isinstance(after, ToolCallBlock)
+    assert after.in_doubt == operation
+    assert "not known whether this call ran" in (after.response or "")
+    known = msgspec.structs.replace(outcome("a"), operation=operation)
+    verdict = classify(started, dispatched, known)
+    after = interrupted(record(block), [block], [verdict], 9.0).blocks[0]
+    assert isinstance(after, ToolCallBlock)
+    assert after.in_doubt is None
+    assert "result lost" in (after.response or "")
+
+
+def test_a_call_that_waited_for_an_answer_is_no_success() -> None:
+    block = call_block("a", "success", response="")
+    asked = ActionBlock(
+        id=ItemId("m1.1"),
+        action="tool_call_permission",
+        origin="pre-check-permission",
+        tool_block_id=block.id,
+        title="may it?",
+    )
+    after = interrupted(record(block, asked), [block, asked], [], 9.0).blocks
+    call, action = after[0], after[1]
+    assert isinstance(call, ToolCallBlock)
+    assert (call.status, action.status) == ("error", "error")
+    assert "not executed" in (call.response or "")
 
 
 def test_a_result_that_was_stored_is_not_replaced() -> None:

@@ -13,6 +13,7 @@ _WAITS: Final[dict[WaitReason, str]] = {
     "backoff": "waiting{} for the provider: trying again",
     "rate_gate": "waiting{} for the provider: rate limited",
     "tool": "waiting for a tool",
+    "review": "a reviewer looks at a call{}",
     "permission": "waiting for your permission",
     "question": "waiting for your answer",
     "cleanup": "cleaning up",
