@@ -20,6 +20,7 @@ import bench_hosted
 import bench_layout
 import bench_mailbox
 import bench_memory
+import bench_sessions
 import bench_spawn
 import bench_store
 import bench_turn
@@ -34,6 +35,7 @@ CASES: Final[tuple[Case, ...]] = (
     *bench_cancel.CASES,
     *bench_writer.CASES,
     *bench_store.CASES,
+    *bench_sessions.CASES,
     *bench_layout.CASES,
     *bench_turn.CASES,
 )

@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, Protocol
 
 import attrs
+import msgspec
 
 from greenroom.protocol import (
     AttemptTrace,
@@ -170,9 +171,8 @@ class Page:
     """The session's head in the same read; 0 when there is no such session."""
 
 
-@attrs.frozen
-class SessionRow:
-    """A session in the list."""
+class SessionRow(msgspec.Struct, frozen=True):
+    """A session in the list; a struct, because lists are made of many."""
 
     id: SessionId
     settings: SessionSettings

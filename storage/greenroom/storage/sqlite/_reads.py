@@ -146,7 +146,7 @@ def sessions(
     )
     with mapped_errors():
         found = rows(self.connection, sql, *values, clamp(limit, MAX_ROWS))
-    return [_session_row(row) for row in found]
+    return _session_rows(found)
 
 
 def session(self: Connected, scope: SessionId) -> SessionRow | None:
@@ -157,7 +157,7 @@ def session(self: Connected, scope: SessionId) -> SessionRow | None:
     )
     with mapped_errors():
         row = one(self.connection, sql, scope)
-    return None if row is None else _session_row(row)
+    return None if row is None else _session_rows([row])[0]
 
 
 def plan(self: Connected, scope: SessionId) -> Plan | None:
@@ -168,7 +168,7 @@ def plan(self: Connected, scope: SessionId) -> Plan | None:
     )
     with mapped_errors():
         row = one(self.connection, sql, scope)
-    return None if row is None else decoded(_PLAN, row[0], f"plan of {scope!r}")
+    return None if row is None else decoded(_PLAN, row[0], "plan of", scope)
 
 
 def pending_inputs(self: Connected, scope: SessionId) -> PendingInputs:
@@ -179,10 +179,11 @@ def pending_inputs(self: Connected, scope: SessionId) -> PendingInputs:
     )
     with mapped_errors():
         found = rows(self.connection, sql, scope)
-    what = f"pending input of {scope!r}"
+    what = "pending input of"
     return PendingInputs.of(
         msgspec.structs.replace(
-            decoded(_INPUT, body, what), parts=decoded(_PARTS, parts, what)
+            decoded(_INPUT, body, what, scope),
+            parts=decoded(_PARTS, parts, what, scope),
         )
         for body, parts in found
     )
@@ -313,24 +314,23 @@ def entry_of(scope: SessionId, row: Row) -> TapeEntry:
     )
 
 
-def _session_row(row: Row) -> SessionRow:
-    return SessionRow(
-        id=SessionId(row[0]),
-        settings=decoded(_SETTINGS, row[1], f"settings of {row[0]!r}"),
-        created_at=row[2],
-        updated_at=row[3],
-        head=row[4],
-        message_count=row[5],
-        input_tokens=row[6],
-        output_tokens=row[7],
-        has_open_interaction=row[8] > 0,
-        archived_at=row[9],
-    )
+def _session_rows(found: list[Row]) -> list[SessionRow]:
+    decode = _SETTINGS.decode
+    try:
+        # By place, in the order of `_SESSION`: a list of many is read often.
+        return [
+            SessionRow(name, decode(settings), *others, waits > 0, archived_at)
+            for name, settings, *others, waits, archived_at in found
+        ]
+    except (msgspec.DecodeError, RecursionError):
+        for name, settings, *_ in found:
+            decoded(_SETTINGS, settings, "settings of", name)
+        raise
 
 
-def decoded(decoder: msgspec.json.Decoder[T], text: str, what: str) -> T:
-    """Return the value in *text*, which was stored."""
+def decoded(decoder: msgspec.json.Decoder[T], text: str, what: str, name: str) -> T:
+    """Return the value in *text*, which was stored as the *what* of *name*."""
     try:
         return decoder.decode(text)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise corrupt(what, exc) from exc
+        raise corrupt(f"{what} {name!r}", exc) from exc

@@ -36,7 +36,7 @@ from .._words import holds, index_words, query_words, said, searchable_text, sni
 from ..names import MESSAGE_RECORDED, MESSAGE_RETRACTED
 from ._connection import Row, each, mapped_errors, one, reading, rows, run
 from ._reads import Connected, decoded
-from ._transcript import message_row
+from ._transcript import message_row, message_rows
 
 _SETTINGS = msgspec.json.Decoder(SessionSettings)
 
@@ -169,7 +169,7 @@ def search_messages(
             lambda: _by_like(self.connection, words, scope, most),
             lambda: _by_scan(self.connection, words, scope, most),
         )
-        return [_hit(self.connection, number, words) for number in found]
+        return _hits(self.connection, found, words)
 
 
 def _first_way(*ways: Callable[[], list[int]]) -> list[int]:
@@ -219,23 +219,34 @@ def _matching(
             yield number
 
 
-def _hit(db: apsw.Connection, number: int, words: list[str]) -> MessageHit:
-    row = one(
-        db,
-        "SELECT s.name, m.name, m.order_seq, m.role, i.settings, m.updated_at"
+def _hits(db: apsw.Connection, found: list[int], words: list[str]) -> list[MessageHit]:
+    sql = (
+        "SELECT m.id, s.name, m.name, m.order_seq, m.role, i.settings, m.updated_at"
         " FROM message m JOIN session s ON s.id = m.session"
-        " JOIN session_info i ON i.session = s.id WHERE m.id = ?",
-        number,
+        " JOIN session_info i ON i.session = s.id"
+        " WHERE m.id IN (SELECT value FROM json_each(?))"
     )
-    assert row is not None
-    session, message, order_seq, role, settings, updated_at = row
+    headers = {row[0]: row for row in rows(db, sql, f"[{','.join(map(str, found))}]")}
+    texts = _texts(db, found)
+    return [_hit(headers[number], texts[number], words) for number in found]
+
+
+def _texts(db: apsw.Connection, found: list[int]) -> dict[int, str]:
+    try:
+        return {number: said(record) for number, record in message_rows(db, found)}
+    except CorruptStoreError:
+        return {number: _said(db, number) for number in found}
+
+
+def _hit(row: Row, text: str, words: list[str]) -> MessageHit:
+    _, session, message, order_seq, role, settings, updated_at = row
     return MessageHit(
         session_id=SessionId(session),
         message_id=MessageId(message),
         order_seq=order_seq,
         role=role,
-        title=decoded(_SETTINGS, settings, f"settings of {session!r}").title,
-        snippet=snippet_of(_said(db, number), words),
+        title=decoded(_SETTINGS, settings, "settings of", session).title,
+        snippet=snippet_of(text, words),
         updated_at=updated_at,
     )
 

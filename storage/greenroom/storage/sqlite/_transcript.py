@@ -103,14 +103,13 @@ def message_of(db: apsw.Connection, header: Row, bodies: list[str]) -> MessageRe
     )
     if len(bodies) != blocks:
         return _message_from_facts(db, number, name)
-    what = f"message {name!r}"
     return MessageRecord(
         id=MessageId(name),
         order_seq=order_seq,
         role=role,
         status=status,
-        blocks=decoded(_BLOCKS, f"[{','.join(bodies)}]", what),
-        metadata=decoded(_METADATA, metadata, what),
+        blocks=decoded(_BLOCKS, f"[{','.join(bodies)}]", "message", name),
+        metadata=decoded(_METADATA, metadata, "message", name),
         created_at=created_at,
         updated_at=updated_at,
     )
@@ -118,10 +117,27 @@ def message_of(db: apsw.Connection, header: Row, bodies: list[str]) -> MessageRe
 
 def message_row(db: apsw.Connection, number: int) -> MessageRecord:
     """Return the message whose header has that row id."""
-    header = one(db, f"SELECT {_HEADER} FROM message m WHERE m.id = ?", number)
-    assert header is not None
-    sql = "SELECT body FROM block WHERE message = ? ORDER BY position"
-    return message_of(db, header, [body for (body,) in rows(db, sql, number)])
+    ((_, record),) = message_rows(db, [number])
+    return record
+
+
+def message_rows(
+    db: apsw.Connection, numbers: list[int]
+) -> list[tuple[int, MessageRecord]]:
+    """Return the messages whose headers have those row ids, with them."""
+    chosen = f"[{','.join(map(str, numbers))}]"
+    among = "IN (SELECT value FROM json_each(?))"
+    headers = rows(db, f"SELECT {_HEADER} FROM message m WHERE m.id {among}", chosen)
+    sql = f"SELECT message, body FROM block WHERE message {among} ORDER BY 1, position"
+    bodies = _by_message(rows(db, sql, chosen))
+    return [(row[0], message_of(db, row, bodies.get(row[0], []))) for row in headers]
+
+
+def _by_message(found: list[Row]) -> dict[int, list[str]]:
+    bodies: dict[int, list[str]] = {}
+    for number, body in found:
+        bodies.setdefault(number, []).append(body)
+    return bodies
 
 
 def _messages(
@@ -133,13 +149,11 @@ def _messages(
     with reading(db):
         sql = f"SELECT {_HEADER} FROM ({chosen}) m ORDER BY m.order_seq"
         headers = rows(db, sql, scope, *values)
-        bodies: dict[int, list[str]] = {}
         sql = (
             f"SELECT b.message, b.body FROM ({chosen}) m JOIN block b"
             " ON b.message = m.id ORDER BY b.message, b.position"
         )
-        for number, body in rows(db, sql, scope, *values):
-            bodies.setdefault(number, []).append(body)
+        bodies = _by_message(rows(db, sql, scope, *values))
         return [message_of(db, row, bodies.get(row[0], [])) for row in headers]
 
 
@@ -150,6 +164,8 @@ def _message_from_facts(db: apsw.Connection, number: int, name: str) -> MessageR
         " AND f.source_id = ?2 AND f.session ="
         " (SELECT session FROM message WHERE id = ?1) ORDER BY f.seq"
     )
-    what = f"message {name!r}"
-    found = [decoded(_RECORD, text, what) for (text,) in rows(db, sql, number, name)]
+    found = [
+        decoded(_RECORD, text, "message", name)
+        for (text,) in rows(db, sql, number, name)
+    ]
     return folded_revisions(found)
