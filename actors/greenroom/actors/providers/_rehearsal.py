@@ -83,6 +83,7 @@ class Use(msgspec.Struct, frozen=True, tag="use", forbid_unknown_fields=True):
     output: int
     cache_read: int | None = None
     cache_write: int | None = None
+    reasoning: int | None = None
 
 
 class Halt(msgspec.Struct, frozen=True, tag="stop", forbid_unknown_fields=True):
@@ -257,4 +258,5 @@ def _usage(cue: Use) -> Usage:
         total=cue.input + cue.output,
         cache_read=cue.cache_read,
         cache_write=cue.cache_write,
+        reasoning=cue.reasoning,
     )
