@@ -62,6 +62,7 @@ def without_ids_and_times(report: dict[str, Any]) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.slow  # waits for another process
 @pytest.mark.contract("EVL-16")
 def test_two_evaluations_under_a_ban_of_sockets_and_writes_are_equal(tmp_path: Path):
     home = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}

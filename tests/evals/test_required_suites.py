@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 ROOT: Final = Path(__file__).parents[2]
 
 REQUIRED: Final[Mapping[str, str]] = {
@@ -32,9 +34,9 @@ REQUIRED: Final[Mapping[str, str]] = {
 
 def collected(root: Path, *paths: str) -> Counter[str]:
     """How many tests pytest finds in each file."""
-    pytest = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
+    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
     done = subprocess.run(
-        [*pytest, "--collect-only", "-qq", "-m", "", *paths],
+        [*command, "--collect-only", "-qq", "-m", "", *paths],
         cwd=root,
         capture_output=True,
         text=True,
@@ -55,10 +57,12 @@ def missing(root: Path, required: Mapping[str, str]) -> list[str]:
     return [name for name, path in required.items() if not found[path]]
 
 
+@pytest.mark.slow  # waits for another process
 def test_every_required_suite_is_collected():
     assert missing(ROOT, REQUIRED) == []
 
 
+@pytest.mark.slow  # waits for another process
 def test_a_suite_that_is_gone_or_holds_no_test_is_missed(tmp_path: Path):
     (tmp_path / "test_full.py").write_text("def test_something(): ...\n")
     (tmp_path / "test_empty.py").write_text("def something(): ...\n")
