@@ -72,7 +72,7 @@ def test_no_server_is_not_the_same_as_all_servers() -> None:
 
 
 @pytest.mark.contract("AGT-13")
-@given(st.integers())
+@given(st.integers(-20, 120) | st.integers())
 def test_a_threshold_and_pairs_come_within_their_bounds(value: int) -> None:
     stored = {"autoCompactionTriggerThreshold": value}
     config = resolve(json.dumps(stored | {"autoCompactionRetainRecentPairs": value}))

@@ -359,13 +359,14 @@ async def test_that_there_was_nothing_to_take_is_noted_too(
 
 
 @pytest.mark.contract("AGT-22")
+@pytest.mark.parametrize("step", ["materialise", "convert the MCP list"])
 async def test_an_empty_list_that_a_person_said_is_never_taken_for_another(
-    tmp_path: Path, old: Path, autojump_clock: MockClock
+    tmp_path: Path, old: Path, step: str, autojump_clock: MockClock
 ) -> None:
     state = tmp_path / "state"
     with open_desk(state) as desk:
         await desk.agents.start()
-        await begin(desk, old, until="convert the MCP list")
+        await begin(desk, old, until=step)
         await desk.agents.update("default", {"enabledMcpServerIds": []})
     with open_desk(state) as desk:
         await desk.agents.start()
