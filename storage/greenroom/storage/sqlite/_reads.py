@@ -317,10 +317,12 @@ def entry_of(scope: SessionId, row: Row) -> TapeEntry:
 def _session_rows(found: list[Row]) -> list[SessionRow]:
     decode = _SETTINGS.decode
     try:
-        # By place, in the order of `_SESSION`: a list of many is read often.
+        # By place, in the order of `_SESSION`: lists are long, and read often.
         return [
-            SessionRow(name, decode(settings), *others, waits > 0, archived_at)
-            for name, settings, *others, waits, archived_at in found
+            SessionRow(
+                r[0], decode(r[1]), r[2], r[3], r[4], r[5], r[6], r[7], r[8] > 0, r[9]
+            )
+            for r in found
         ]
     except (msgspec.DecodeError, RecursionError):
         for name, settings, *_ in found:

@@ -21,6 +21,7 @@ from greenroom.protocol import (
     SessionId,
 )
 
+from .._errors import corrupt
 from .._limits import MAX_ROWS, clamp
 from .._projection import folded_revisions
 from ._connection import Row, Value, mapped_errors, one, reading, rows
@@ -28,6 +29,7 @@ from ._reads import Connected, decoded
 
 _BLOCKS = msgspec.json.Decoder(tuple[Block, ...])
 _METADATA = msgspec.json.Decoder(MessageMetadata)
+_NO_METADATA: Final = MessageMetadata()
 _RECORD = msgspec.json.Decoder(MessageRecord)
 
 _HEADER: Final = (
@@ -103,16 +105,19 @@ def message_of(db: apsw.Connection, header: Row, bodies: list[str]) -> MessageRe
     )
     if len(bodies) != blocks:
         return _message_from_facts(db, number, name)
-    return MessageRecord(
-        id=MessageId(name),
-        order_seq=order_seq,
-        role=role,
-        status=status,
-        blocks=decoded(_BLOCKS, f"[{','.join(bodies)}]", "message", name),
-        metadata=decoded(_METADATA, metadata, "message", name),
-        created_at=created_at,
-        updated_at=updated_at,
-    )
+    try:
+        return MessageRecord(
+            id=name,
+            order_seq=order_seq,
+            role=role,
+            status=status,
+            blocks=_BLOCKS.decode(f"[{','.join(bodies)}]"),
+            metadata=_NO_METADATA if metadata == "{}" else _METADATA.decode(metadata),
+            created_at=created_at,
+            updated_at=updated_at,
+        )
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise corrupt(f"message {name!r}", exc) from exc
 
 
 def message_row(db: apsw.Connection, number: int) -> MessageRecord:
