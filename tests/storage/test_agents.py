@@ -71,8 +71,8 @@ def test_the_table_has_exactly_these_columns(folder: Path) -> None:
 def test_the_table_has_an_index_on_kind_and_one_on_enabled(folder: Path) -> None:
     sql = "SELECT name, sql FROM sqlite_schema WHERE tbl_name = 'agents' AND sql LIKE ?"
     with closing(apsw.Connection(str(folder / "greenroom.db"))) as db:
-        found = dict(db.execute(sql, ("CREATE INDEX%",)).fetchall())
-    assert [str(text).partition("ON ")[2] for text in sorted(found.values())] == [
+        found = [str(text) for _, text in db.execute(sql, ("CREATE INDEX%",))]
+    assert [text.partition("ON ")[2] for text in sorted(found)] == [
         "agents(enabled)",
         "agents(kind)",
     ]

@@ -191,7 +191,7 @@ async def test_a_corrupt_agent_takes_nothing_from_a_permissive_builtin_one(
         spoil(desk, bad, '{"subagents":')
         config = await desk.agents.config(bad)
     assert config == FAIL_CLOSED
-    assert delegation_problem(config) == "no_valid_slots"
+    assert delegation_problem(FAIL_CLOSED) == "no_valid_slots"
 
 
 @pytest.mark.contract("AGT-16")
