@@ -150,6 +150,16 @@ async def test_output_of_a_command_is_kept_in_a_file_only_as_a_fallback(
 
 
 @pytest.mark.contract("TOL-16")
+async def test_only_output_of_commands_goes_into_a_file_as_a_fallback(tmp_path):
+    probe = Probe(result="x" * 6_000)
+    async with open_stage(tmp_path, replies([Call("probe"), RUN[1]], DONE), probe) as s:
+        change_run_ports(s, context_budget=Window(5_999))
+        await s.session.prompt("go")
+        assert told(s) == ["x" * 500 + "…"]
+        assert not (s.state / "scratch" / s.session.id).exists()
+
+
+@pytest.mark.contract("TOL-16")
 async def test_a_command_s_output_that_can_not_be_kept_is_an_error(tmp_path):
     text = "a" * 5_001
     async with open_stage(tmp_path, replies(RUN, DONE), Command(text)) as stage:

@@ -94,9 +94,15 @@ async def test_nothing_is_refreshed_when_the_run_ends_or_has_no_batch(tmp_path):
     async def refresh():
         calls.append(1)
 
-    async with open_stage(tmp_path, replies(DONE, ASK, DONE), Probe()) as stage:
+    cut = [Call("probe", {"n": 1}), Halt("max_tokens")]
+    async with open_stage(
+        tmp_path, replies(DONE, cut, DONE, ASK, DONE), Probe()
+    ) as stage:
         change_run_ports(stage, refresh=refresh)
+        # A batch that was refused has settled nothing.
         await stage.session.prompt("go")
+        await stage.session.prompt("go")
+        assert len(stage.provider.requests) == 3
         assert calls == []
         await stage.session.prompt("go")
         assert calls == [1]
