@@ -1,0 +1,295 @@
+"""Who plays beside the engine: a model that may do anything, and tools likewise.
+
+Both draw what they do from one stream of chance. A `World` outlives the lives of the
+engine: what its tools did has happened, whatever became of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any, Final
+
+import attrs
+import msgspec
+import trio
+
+from greenroom.engine import (
+    Needs,
+    Operation,
+    PermissionRequired,
+    Question,
+    ToolRefused,
+    ToolResult,
+)
+from greenroom.protocol import (
+    DispatchCommitted,
+    ModelRequest,
+    PlanEntry,
+    ProviderFailure,
+    QuestionOption,
+    Stop,
+    UsageReported,
+    journal_record,
+    sha256_hex,
+)
+from greenroom.storage import Reader
+from greenroom.testing import (
+    Call,
+    Cue,
+    End,
+    Fail,
+    Halt,
+    Hang,
+    Pause,
+    Raise,
+    RecordingTool,
+    RehearsalProvider,
+    Say,
+    Think,
+    Use,
+)
+
+MAX_CALLS: Final = 14
+"""Calls of one history; then the model only talks, so that histories end."""
+
+FAULTS: Final = (
+    Fail("busy", status=503, headers={"retry-after-ms": "7"}),
+    Fail("slow down", status=429, headers={"retry-after": "2"}),
+    Fail("later", status=429, headers={"retry-after": "86400"}),
+    Fail("broken", status=500),
+    Fail("wrong", status=400),
+    Fail("too long", status=400, code="context_length_exceeded"),
+    Raise("a bug in the adapter"),
+    End(),
+    Hang(),
+)
+MALFORMED: Final = ('{"n": ', "[]", "null", '{"n": "\\u0000"}', "\ud800", "{}" * 9)
+TOOLS: Final = ("free", "free", "read", "read", "write", "write", "asks", "no", "?")
+DEEDS: Final = {
+    "ok": 12,
+    "slow": 4,
+    "raise early": 1,
+    "raise late": 2,
+    "refuse": 1,
+    "silent": 1,
+    "ask": 2,
+    "ask late": 1,
+    "hang early": 1,
+    "hang": 1,
+    "stubborn": 1,
+    "sleeper": 1,
+    "large": 1,
+    "odd": 1,
+    "chatty": 1,
+}
+CONTROL: Final = (UsageReported, Stop, ProviderFailure)
+"""Events that are no output."""
+
+
+@attrs.define(eq=False)
+class History:
+    """What happened, line by line; the same for the same seed."""
+
+    lines: list[str] = attrs.field(factory=list)
+    problems: list[str] = attrs.field(factory=list)
+
+    def note(self, who: str, what: object) -> None:
+        self.lines.append(f"{trio.current_time():.6f} {who} {what}")
+
+    def complain(self, problem: str) -> None:
+        self.lines.append(f"PROBLEM {problem}")
+        self.problems.append(problem)
+
+
+@attrs.define(eq=False)
+class World:
+    """The model and the tools of one history."""
+
+    chance: Random
+    history: History
+    calm: bool = False
+    """The model only says that it is fine."""
+    reader: Reader | None = None
+    """What the engine that lives now has on its disk."""
+    effects: list[str] = attrs.field(factory=list)
+    """Idempotency keys, one for each time."""
+    requests: list[ModelRequest] = attrs.field(factory=list)
+    sent: set[str] = attrs.field(factory=set)
+    """Requests whose reply has begun to arrive."""
+    numbers: int = 0
+    active: int = 0
+
+    #### The model
+
+    def provider(self) -> Model:
+        return Model(self, RehearsalProvider(self.reply))
+
+    def reply(self, request: ModelRequest) -> list[Cue]:
+        """Return what the model does this time."""
+        if self.calm:
+            return [Say("fine"), Use(1, 1), Halt()]
+        cues = [self._cue() for _ in range(self.chance.randint(0, 4))]
+        calls = any(isinstance(cue, Call) for cue in cues)
+        return [*cues, Use(3, 1), self._end(calls=calls)]
+
+    def _cue(self) -> Cue:
+        match self.chance.randrange(10):
+            case 0:
+                return Think("hm", {"signature": "x"} if self.numbers % 2 else None)
+            case 1 | 2:
+                return Say("words and words", self.chance.choice((0, 3)))
+            case 3:
+                return Pause(self.chance.random() * self.chance.choice((0.03, 3)))
+            case _ if self.numbers < MAX_CALLS:
+                return self._call()
+            case _:
+                return Say("enough")
+
+    def _call(self) -> Call:
+        self.numbers += 1
+        name = self.chance.choice(TOOLS)
+        name = "" if name == "?" else name
+        arguments: Any = {"n": self.numbers}
+        if self.chance.random() < 0.08:
+            arguments = self.chance.choice(MALFORMED)
+        call_id = self.chance.choice(("", "", "", "same", "same-2"))
+        return Call(name, arguments, call_id, cut=self.chance.random() < 0.03)
+
+    def _end(self, *, calls: bool) -> Cue:
+        if self.chance.random() < 0.22:
+            return self.chance.choice((*FAULTS, Halt("max_tokens"), Halt("tool_use")))
+        return Halt("tool_use") if calls else Halt()
+
+    #### The tools
+
+    def tools(self) -> list[RecordingTool]:
+        options = (QuestionOption("a"), QuestionOption("b"))
+        return [
+            RecordingTool("free", body=self.work),
+            RecordingTool("read", body=self.work, read_only=True, parallel_safe=True),
+            RecordingTool("write", body=self.work, permission="may it?"),
+            RecordingTool("asks", question=Question("which?", "q", options)),
+            RecordingTool("no", refuse=ToolRefused("never")),
+        ]
+
+    async def work(self, arguments: dict[str, Any], op: Operation) -> ToolResult:
+        """Be a tool: the body of every one of them."""
+        (deed,) = self.chance.choices(tuple(DEEDS), tuple(DEEDS.values()))
+        deed = "ok" if self.calm else deed
+        key = op.idempotency_key[-12:]
+        self.history.note(f"tool {key}", deed)
+        result = await self._do(deed, op)
+        self.history.note(f"tool {key}", "returns")
+        return result
+
+    async def _do(self, deed: str, op: Operation) -> ToolResult:
+        match deed:
+            case "raise early":
+                raise RuntimeError("before anything")
+            case "refuse":
+                raise ToolRefused("not this time")
+            case "silent":
+                return ToolResult("nothing was done")
+            case "ask":
+                raise PermissionRequired(Needs("and this?", "late", "other"))
+            case "hang early":
+                await trio.sleep_forever()
+            case "sleeper":
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(9)
+            case "slow":
+                await trio.sleep(self.chance.random())
+            case "chatty":
+                op.progress("working")
+                op.report(title="at work")
+                await op.update_plan((PlanEntry("go on"),))
+            case _:
+                pass
+        await op.dispatch()
+        await self._linger()
+        self._effect(op)
+        return await self._afterwards(deed, op)
+
+    async def _afterwards(self, deed: str, op: Operation) -> ToolResult:
+        match deed:
+            case "raise late":
+                raise RuntimeError("after the effect")
+            case "ask late":
+                raise PermissionRequired(Needs("and this?", "late", "other"))
+            case "hang":
+                await trio.sleep_forever()
+            case "stubborn":
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(9)
+            case _:
+                await self._linger()
+        more = {"large": "x" * 120_000, "odd": "\x00\ud800\r"}.get(deed, "")
+        return ToolResult(f"did {op.idempotency_key[-12:]}{more}")
+
+    async def _linger(self) -> None:
+        # No checkpoint in most cases: effects follow dispatches at once, too.
+        if self.chance.random() < 0.3:
+            await trio.sleep(self.chance.random() * 0.05)
+
+    def _effect(self, op: Operation) -> None:
+        key = op.idempotency_key
+        self.history.note(f"tool {key[-12:]}", "EFFECT")
+        if key in self.effects:
+            self.history.complain(f"law 3: the effect {key[-12:]} happened twice")
+        if not self._is_dispatched(op):
+            self.history.complain(f"law 3: the effect {key[-12:]} was not dispatched")
+        self.effects.append(key)
+
+    def _is_dispatched(self, op: Operation) -> bool:
+        assert self.reader is not None
+        try:
+            entries = self.reader.run_entries(op.context.session_id, op.id.run_id)
+        except Exception:
+            # The disk is gone. What it holds is looked at afterwards.
+            return True
+        records = [journal_record(entry.fact) for entry in entries]
+        return any(
+            isinstance(record, DispatchCommitted) and record.operation == op.id
+            for record in records
+        )
+
+
+@attrs.define(eq=False)
+class Model:
+    """The provider: a rehearsal that is watched for what it may not be asked."""
+
+    world: World
+    rehearsal: RehearsalProvider
+    id: str = "rehearsal"
+    replayable: bool = True
+    max_told_ms: int = 60_000
+
+    @asynccontextmanager
+    async def stream(
+        self, request: ModelRequest, **rest: Any
+    ) -> AsyncGenerator[AsyncIterator[Any]]:
+        world, digest = self.world, _digest(request)
+        world.requests.append(request)
+        world.history.note("model", f"is asked {digest}")
+        if digest in world.sent:
+            world.history.complain(f"law 4: {digest} was sent again after output")
+        world.active += 1
+        try:
+            async with self.rehearsal.stream(request, **rest) as events:
+                watched = self._watched(events, digest)
+                yield watched
+                await watched.aclose()
+        finally:
+            world.active -= 1
+
+    async def _watched(self, events: Any, digest: str) -> AsyncGenerator[Any]:
+        async for event in events:
+            if not isinstance(event, CONTROL) and not self.world.calm:
+                self.world.sent.add(digest)
+            yield event
+
+
+def _digest(request: ModelRequest) -> str:
+    return sha256_hex(msgspec.json.encode(request).decode())[:12]

@@ -1,0 +1,331 @@
+"""One seed, one history: an engine, its users, its world, and what befalls them.
+
+A history is a few lives of an engine on one folder. Each ends by itself, is closed in
+the middle of its work, or dies with its disk. Then the engine is started twice more:
+the first start has to recover everything, the second finds nothing to do, everything
+comes to rest, and each session takes one more prompt.
+"""
+
+from __future__ import annotations
+
+import shutil
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, closing
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import apsw
+import attrs
+import trio
+from kit.aftermath import tapes
+from kit.determinism import run_repeatably
+from sim.cast import History, World
+from sim.clients import Client, Notes
+from sim.judge import judge
+from sim.lane import Lane, Told
+from trio.testing import MockClock
+
+from greenroom.actors.kernel import FixedClock, SeededIds
+from greenroom.engine import Engine, SessionHandle, open_engine
+from greenroom.protocol import GreenroomError
+from greenroom.storage import open_reader
+from greenroom.testing import CrashDisk, CrashKind, crash_disk
+
+EPOCH: Final = 1_767_225_600.0
+SESSIONS: Final = 2
+MAX_OPERATIONS: Final = 400
+"""The latest operation of its disk that a life dies at."""
+LIFE_SECONDS: Final = 10_000.0
+"""How far apart lives are on the wall clock."""
+FULL_SECONDS: Final = 20.0
+"""How long a full disk stays full."""
+KINDS: Final[tuple[CrashKind, ...]] = ("stop", "tear", "lose", "lose", "full")
+FAULTS: Final = (GreenroomError, apsw.Error, ExceptionGroup)
+"""What an engine whose disk has crashed ends with, one way or the other."""
+
+
+@attrs.frozen
+class Life:
+    """What one life of the engine is to be."""
+
+    clients: int
+    deeds: int
+    """How much each of the clients does."""
+    dies_at: int | None
+    kind: CrashKind
+    rests: bool
+    """It is closed when everything is done, and not before."""
+    pace: float
+
+
+@attrs.frozen
+class Verdict:
+    """What came of one seed."""
+
+    seed: int
+    lines: tuple[str, ...]
+    """The history, the tapes at its end included."""
+    problems: tuple[str, ...]
+    deaths: int
+    effects: int
+    turns: int
+
+
+@attrs.define(eq=False)
+class Story:
+    """One history while it happens."""
+
+    seed: int
+    folder: Path
+    history: History = attrs.field(factory=History)
+    notes: Notes = attrs.field(factory=Notes)
+    told: Told = attrs.field(factory=Told)
+    world: World = attrs.field(init=False)
+    lives: int = 0
+    deaths: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.world = World(self.chance("world"), self.history)
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    def chance(self, of: str) -> Random:
+        """Return a stream of chance of its own; text seeds it alike everywhere."""
+        return Random(f"{self.seed}/{of}/{self.lives}")
+
+    def engine(self) -> AbstractAsyncContextManager[Engine]:
+        """Open an engine as the only member of the folder."""
+        return open_engine(
+            state=self.state,
+            provider=self.world.provider(),
+            tools=self.world.tools(),
+            builtin=False,
+            environment={},
+            clock=FixedClock(EPOCH + self.lives * LIFE_SECONDS),
+            ids=SeededIds(self.seed * 16 + self.lives),
+            threads=False,
+            gc_thresholds=False,
+            idle_seconds=30.0 if self.seed % 2 else None,
+        )
+
+
+def make_template(folder: Path) -> Path:
+    """Make a state with sessions in *folder*, to be copied; return its folder."""
+
+    async def fill() -> None:
+        async with open_engine(
+            state=folder,
+            builtin=False,
+            clock=FixedClock(EPOCH - LIFE_SECONDS),
+            ids=SeededIds(0),
+            threads=False,
+            gc_thresholds=False,
+        ) as engine:
+            for _ in range(SESSIONS):
+                await engine.create_session(workspace="/", provider="rehearsal")
+
+    # Its clock stands still: the same entries every time.
+    trio.run(fill, clock=MockClock())
+    return folder
+
+
+def play(seed: int, template: Path, folder: Path) -> Verdict:
+    """Play *seed* in *folder*, which must not exist, and return what came of it."""
+    story = Story(seed, folder)
+    shutil.copytree(template, story.state)
+    lines: list[str] = []
+    try:
+        for life in _plan(story.chance("plan")):
+            _live(story, life)
+        _finish(story)
+        lines = _written(story.state)
+    except Exception as exc:
+        story.history.complain("".join(traceback.format_exception(exc)))
+    finally:
+        shutil.rmtree(folder)
+    return Verdict(
+        seed,
+        (*story.history.lines, *lines),
+        tuple(story.history.problems),
+        story.deaths,
+        len(story.world.effects),
+        len(story.notes.turns),
+    )
+
+
+def _plan(chance: Random) -> list[Life]:
+    return [_life(chance) for _ in range(chance.choice((1, 1, 1, 2, 2, 3)))]
+
+
+def _life(chance: Random) -> Life:
+    dies = chance.random() < 0.5
+    # An early death is one in the recovery of the life before.
+    latest = chance.choice((40, MAX_OPERATIONS, MAX_OPERATIONS))
+    return Life(
+        clients=chance.randint(1, 3),
+        deeds=chance.randint(3, 12),
+        dies_at=chance.randint(1, latest) if dies else None,
+        kind=chance.choice(KINDS),
+        rests=chance.random() < 0.6,
+        pace=chance.choice((0.001, 0.02, 0.2)),
+    )
+
+
+#### One life
+
+
+def _live(story: Story, life: Life) -> None:
+    story.lives += 1
+    story.history.lines.append(f"LIFE {story.lives} {life}")
+    seed = story.seed * 16 + story.lives
+    with crash_disk(life.dies_at, life.kind, seed=seed) as disk:
+        try:
+            run_repeatably(seed, _life_of, story, life, disk)
+        except FAULTS as exc:
+            if not disk.crashed:
+                raise
+            story.history.lines.append(f"the engine ended with {exc!r}")
+    disk.restore()
+    if life.dies_at is not None and disk.operations >= life.dies_at:
+        story.deaths += 1
+        story.history.lines.append("DEATH")
+
+
+async def _life_of(story: Story, life: Life, disk: CrashDisk) -> None:
+    async with trio.open_nursery() as nursery:
+        end = trio.CancelScope()
+        chance = story.chance("lane")
+        filled = trio.Event()
+        failed = filled.set if disk.kind == "full" else end.cancel
+        lane = Lane(chance, disk, story.told, failed, life.pace)
+        nursery.start_soon(lane.work)
+        nursery.start_soon(_make_room, disk, filled)
+        async with story.engine() as engine:
+            story.world.reader = lane.serve(engine)
+            with end:
+                await _be_busy(story, life, engine, lambda: disk.crashed)
+        nursery.cancel_scope.cancel()
+
+
+async def _make_room(disk: CrashDisk, filled: trio.Event) -> None:
+    await filled.wait()
+    await trio.sleep(FULL_SECONDS)
+    disk.make_room()
+
+
+async def _be_busy(
+    story: Story, life: Life, engine: Engine, is_dead: Callable[[], bool]
+) -> None:
+    rows = sorted(await engine.sessions(), key=lambda row: row.id)
+    async with trio.open_nursery() as nursery:
+        crowd = [
+            Client(
+                f"client-{number}",
+                engine.session(rows[number % SESSIONS].id),
+                engine,
+                story.chance(f"client-{number}"),
+                story.notes,
+                story.history,
+                is_dead,
+                nursery,
+            )
+            for number in range(life.clients)
+        ]
+        async with trio.open_nursery() as busy:
+            for client in crowd:
+                busy.start_soon(client.live, life.deeds)
+        if life.rests:
+            for client in crowd:
+                await client.come_to_rest()
+        nursery.cancel_scope.cancel()
+
+
+#### The end
+
+
+def _finish(story: Story) -> None:
+    story.lives += 1
+    seed = story.seed * 16 + story.lives
+    with crash_disk():
+        run_repeatably(seed, _recover, story)
+    before = tapes(story.state)
+    with crash_disk() as disk:
+        run_repeatably(seed, _rest, story, disk, before)
+    with closing(open_reader(story.state)) as reader:
+        for problem in judge(
+            reader, story.world, story.told, story.notes, died=story.deaths > 0
+        ):
+            story.history.complain(problem)
+
+
+async def _recover(story: Story) -> None:
+    async with story.engine() as engine:
+        story.history.note("recovery", engine.recovered.details)
+
+
+async def _rest(story: Story, disk: CrashDisk, before: dict) -> None:
+    story.world.calm = True
+    async with trio.open_nursery() as nursery:
+        told = story.told
+        lane = Lane(story.chance("lane"), disk, told, lambda: None, 0.001)
+        nursery.start_soon(lane.work)
+        async with story.engine() as engine:
+            found, reader = engine.recovered, lane.serve(engine)
+            wrote = [
+                p.head for s in before if (p := reader.page(s, len(before[s]))).entries
+            ]
+            if found.runs or found.messages or wrote:
+                story.history.complain(f"law 12: the second start recovered {found}")
+            story.world.reader = reader
+            for row in sorted(await engine.sessions(), key=lambda row: row.id):
+                await _take_next_prompt(story, engine, row.id)
+        nursery.cancel_scope.cancel()
+    if story.world.active:
+        story.history.complain(f"{story.world.active} streams were left open")
+
+
+async def _take_next_prompt(story: Story, engine: Engine, session_id: str) -> None:
+    session = engine.session(session_id)
+    async with trio.open_nursery() as nursery:
+        client = Client(
+            "last",
+            session,
+            engine,
+            story.chance("last"),
+            story.notes,
+            story.history,
+            lambda: False,
+            nursery,
+        )
+        # Loaded, so that what waits in its inbox is worked on.
+        await engine.open_session(session_id)
+        await client.come_to_rest()
+        nursery.cancel_scope.cancel()
+    # What an answer "other" had held back comes between the two (INT-09).
+    for text in ("next", "last"):
+        with trio.move_on_after(600) as scope:
+            await _prompt(story, session, text)
+        if scope.cancelled_caught:
+            story.history.complain(f"the {text} prompt never ended")
+
+
+async def _prompt(story: Story, session: SessionHandle, text: str) -> None:
+    try:
+        turn = await session.prompt(text, command_id=text)
+    except GreenroomError as exc:
+        story.history.complain(f"the {text} prompt was refused: {exc!r}")
+        return
+    if (turn.outcome, turn.text) != ("completed", "fine"):
+        story.history.complain(f"the {text} prompt ended {turn.outcome}: {turn.error}")
+
+
+def _written(state: Path) -> list[str]:
+    return [
+        f"{scope} {entry.seq} {entry.fact.name} {entry.created_at} {entry.fact.payload}"
+        for scope, tape in sorted(tapes(state).items())
+        for entry in tape
+    ]
