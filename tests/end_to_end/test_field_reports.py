@@ -23,6 +23,7 @@ from greenroom.protocol import (
     AssistantMessage,
     DispatchCommitted,
     ReasoningBlock,
+    TextPart,
     ToolMessage,
     ToolOutcome,
     UserMessage,
@@ -92,8 +93,8 @@ async def test_a_cancel_while_the_model_thinks_keeps_the_question_and_the_though
         ]
         assert thoughts == ["let me see"]
         await stage.session.prompt("go on")
-        users = [m.parts[0].text for m in sent(stage, UserMessage)]
-        assert users == ["why?", "go on"]
+        users = [m.parts for m in sent(stage, UserMessage)]
+        assert users == [(TextPart("why?"),), (TextPart("go on"),)]
         (note,) = sent(stage, AssistantMessage)
         assert "stopped by the user" in note.text
 

@@ -33,14 +33,15 @@ def wire_problems(body: bytes, profile: Profile) -> list[str]:
         request = json.loads(body.decode(), parse_constant=_no_number)
     except ValueError as error:
         return [f"the body is no JSON: {error}"]
-    return [*_unsafe(request), *_requests(request, profile)]
+    return [*unsafe_text(request), *_requests(request, profile)]
 
 
 def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _unsafe(value: Any) -> Iterator[str]:
+def unsafe_text(value: Any) -> Iterator[str]:
+    """Say which texts in *value* stores and peers refuse."""
     for text in strings_of(value):
         if re.search("[\x00\ud800-\udfff]", text):
             yield f"NUL or half a character in {text[:50]!r}"
@@ -136,4 +137,4 @@ def _call(call: dict[str, Any], profile: Profile) -> Iterator[str]:
         return
     if not isinstance(arguments, dict):
         yield f"arguments that are no object: {function['arguments'][:50]!r}"
-    yield from _unsafe(arguments)
+    yield from unsafe_text(arguments)
