@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import trio
 from kit.attempts import HANG, Bench
-from kit.rehearsal import open_stage, replies
+from kit.rehearsal import Probe, open_stage, replies
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from greenroom.actors.providers import Fail, Halt, Hang, RateLimit, Say, Use
+from greenroom.actors.providers import Call, Fail, Halt, Hang, RateLimit, Say, Use
 from greenroom.actors.runs._attempts import LostAuthorityError, ProviderRaisedError
 from greenroom.protocol import (
     ProviderFailure,
@@ -291,6 +291,21 @@ async def test_a_cancelled_wait_clears_its_notice_and_lets_the_next_one_pass(
             assert later.remaining == pytest.approx(10)
             mock_clock.autojump_threshold = 0
         assert script.times[1] - script.times[0] == pytest.approx(10)
+
+
+async def test_a_review_of_a_call_waits_in_the_same_queue(
+    tmp_path, autojump_clock: MockClock
+):
+    call = [Call("probe", {"n": 1}), Halt("tool_use")]
+    allowed = [Say('{"decision": "auto_allow", "reason": "fine"}'), Halt()]
+    script, limit = Timed(call, allowed, DONE), RateLimit(qps=0.25)
+    probe, mode = Probe(permission="?"), "auto_approve"
+    async with open_stage(
+        tmp_path, script, probe, rate_limit=limit, permission_mode=mode
+    ) as stage:
+        assert (await stage.session.prompt("go")).text == "done"
+        gaps = [b - a for a, b in zip(script.times, script.times[1:], strict=False)]
+        assert gaps == [pytest.approx(4), pytest.approx(4)]
 
 
 async def test_a_limit_for_a_provider_that_is_not_there_is_refused(tmp_path):

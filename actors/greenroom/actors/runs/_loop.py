@@ -545,7 +545,11 @@ def make_batch(run: Run, conversation: Callable[[], Sequence[ChatMessage]]) -> B
     """Return what runs the calls of *run*."""
     plan, ports, ctx = run.active.plan, run.ports, run.ctx
     reviewer = ports.reviewer or ModelReviewer(
-        ports.provider, plan.settings.model, ctx.clock.now, ctx.ids.random
+        ports.provider,
+        plan.settings.model,
+        ctx.clock.now,
+        ctx.ids.random,
+        ports.gate,
     )
     calls = CallBlocks(plan, ports.watchers, run.active.draft)
     gates = Gates(plan, ports, calls, reviewer, conversation)

@@ -8,7 +8,7 @@ from typing import Final, final
 import attrs
 import trio
 
-from greenroom.actors.providers import Provider, generate_text
+from greenroom.actors.providers import Provider, RateGate, generate_text
 from greenroom.protocol import (
     ASK_USER,
     ChatMessage,
@@ -37,6 +37,8 @@ class ModelReviewer:
     model: str
     now: Callable[[], float]
     random: Callable[[], float]
+    gate: RateGate | None = None
+    """The provider's: a review waits in its queue like everything else (TRY-20)."""
 
     async def review(
         self, call: ReviewedCall, conversation: Sequence[ChatMessage]
@@ -56,7 +58,11 @@ class ModelReviewer:
     async def _ask(self, request: ModelRequest) -> Review:
         try:
             text = await generate_text(
-                self.provider, request, now=self.now, random=self.random
+                self.provider,
+                request,
+                now=self.now,
+                random=self.random,
+                gate=self.gate,
             )
         except GreenroomError:
             return ASK_USER
