@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -62,4 +63,4 @@ async def main(role: str, state: str, workspace: str, session_id: str = "") -> N
 
 
 if __name__ == "__main__":
-    trio.run(main, *sys.argv[1:])
+    trio.run(partial(main, *sys.argv[1:]))

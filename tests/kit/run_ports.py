@@ -31,6 +31,13 @@ def change_run_ports(stage: Stage, **changes: Any) -> None:
     loaded.session.ports = ports
 
 
+def turn_of(stage: Stage) -> Any:
+    """Return the turn that the loaded session works on."""
+    loaded = stage.session._sessions.loaded(stage.session.id)
+    assert loaded is not None
+    return loaded.session.turn
+
+
 @attrs.define(eq=False)
 class Window:
     """A context budget that counts the characters of tool results."""

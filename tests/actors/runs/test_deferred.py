@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from typing import Any
 
 import attrs
 import pytest
 import trio
 from kit.rehearsal import Probe, calls_of, open_stage, replies, spy_on
-from kit.run_ports import change_run_ports
+from kit.run_ports import change_run_ports, turn_of
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.runs import DeferredJournalError
@@ -43,9 +44,9 @@ DONE = [Say("done"), Halt()]
 class Paused:
     """A turn that waits for its first answer."""
 
-    stage: object
-    asked: object
-    results: list
+    stage: Any
+    asked: Any
+    results: list[Any]
 
 
 async def paused(stage, nursery):
@@ -470,8 +471,7 @@ async def test_behind_the_dispatch_the_message_is_parked_with_all_its_questions(
 
     async def body(arguments, operation):
         await operation.dispatch()
-        loaded = stage.session._sessions.loaded(stage.session.id)
-        actives.append(loaded.session.turn.active)
+        actives.append(turn_of(stage).active)
         return ToolResult("result of probe")
 
     probe = Probe(permission="?", body=body)

@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 from kit.rehearsal import Probe, calls_of, open_stage, replies
-from kit.run_ports import Window, change_run_ports
+from kit.run_ports import Window, change_run_ports, turn_of
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.kernel import CancelCause
@@ -123,8 +123,7 @@ async def test_a_round_goes_through_its_steps_in_the_fixed_order(tmp_path):
 
     async def body(arguments, operation):
         await operation.dispatch()
-        loaded = stage.session._sessions.loaded(stage.session.id)
-        draft = loaded.session.turn.active.draft
+        draft = turn_of(stage).active.draft
         # The round is stamped, and holds its own calls alone.
         seen.append((draft.round, len(draft.completed_calls)))
         log.append("effect")
@@ -326,8 +325,7 @@ async def test_no_progress_decides_before_an_abort_and_that_before_waiting_input
         times.append(1)
         if len(times) == rounds:
             # The batch has its results when the cancel is heard.
-            turn = stage.session._sessions.loaded(stage.session.id).session.turn
-            hooks.append(turn.ref)
+            hooks.append(turn_of(stage).ref)
         return ToolResult("always the same")
 
     hooks = []

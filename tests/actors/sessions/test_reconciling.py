@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import apsw
 import attrs
 import pytest
@@ -38,13 +40,13 @@ class World:
 
     shipped: list[str] = attrs.field(factory=list)
     asked: list = attrs.field(factory=list)
-    crash: object = None
-    knows: object = None
+    crash: Any = None
+    knows: Any = None
 
     def tool(self, *, reconciles=True, permission=None):
         async def find_out(doubt):
             self.asked.append(doubt)
-            return await self.knows(doubt)  # pyright: ignore[reportOptionalCall]
+            return await self.knows(doubt)
 
         @tool(
             name="ship",
@@ -55,7 +57,7 @@ class World:
             await operation.dispatch()
             self.shipped.append(operation.idempotency_key)
             if self.crash is not None:
-                self.crash()  # pyright: ignore[reportCallIssue]
+                self.crash()
             return "shipped"
 
         return ship
