@@ -32,6 +32,12 @@ from greenroom.actors.agents import (
     NativeBackend,
     NoBackendError as NoBackendError,
 )
+from greenroom.actors.hooks import (
+    CommandHook as CommandHook,
+    Hook as Hook,
+    Hooks,
+    Webhook as Webhook,
+)
 from greenroom.actors.kernel import (
     ActorInfo,
     Clock,
@@ -325,6 +331,7 @@ async def open_engine(
     gc_thresholds: bool = True,
     threads: bool = True,
     prices: Prices | None = None,
+    hooks: Iterable[Hook] = (),
 ) -> AsyncGenerator[Engine]:
     """Open an engine on a state folder and close it again, bounded.
 
@@ -352,6 +359,8 @@ async def open_engine(
 
         prices: what models cost, for budgets and results; without them no cost is
             known.
+        hooks: who is told what happens (SKL-10). Nothing that a hook does changes a
+            run; see `Hook` for its form, `CommandHook` and `Webhook` for ready ones.
 
     Raises:
         StorageError: the state can't be used; nothing was started.
@@ -372,6 +381,8 @@ async def open_engine(
         storage as (writer, readers),
         open_system(clock=clock, ids=ids, gc_thresholds=gc_thresholds) as system,
     ):
+        # First, so that it ends last: the end of a run is told, too.
+        tell_hooks = Hooks.start(hooks, system.supervisor("hooks").spawn)
         agents = AgentManager(writer, readers, clock, ids)
         await agents.start()
         world = SessionWorld(
@@ -389,6 +400,7 @@ async def open_engine(
             inline_chars=inline_chars,
             cost=(prices or Prices()).cost,
             gates=gates,
+            tell_hooks=tell_hooks,
             admit=agents.admit_native,
         )
         sessions = Sessions(world, system.supervisor("sessions").spawn)

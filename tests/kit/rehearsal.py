@@ -115,6 +115,7 @@ async def open_stage(
     replayable: bool = True,
     provider: Any = None,
     rate_limit: RateLimit | None = None,
+    hooks: Iterable[Any] = (),
     **settings: Any,
 ) -> AsyncIterator[Stage]:
     """Open an engine in *tmp_path* with one session, or an old one by its id."""
@@ -128,6 +129,7 @@ async def open_stage(
         builtin=builtin,
         seed=len(session_id or ""),
         rate_limits=None if rate_limit is None else {provider.id: rate_limit},
+        hooks=hooks,
     ) as engine:
         if session_id is None:
             session = await engine.create_session(workspace=workspace, **settings)

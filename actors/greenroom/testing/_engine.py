@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 from greenroom.actors.kernel import FixedClock, SeededIds
 from greenroom.actors.providers import Provider
 from greenroom.actors.tools import Tool
-from greenroom.engine import Engine, RateLimit, open_engine
+from greenroom.engine import Engine, Hook, RateLimit, open_engine
 from greenroom.storage import MemoryStore
 
 EPOCH: Final = 1_767_225_600.0
@@ -25,6 +25,7 @@ async def open_test_engine(
     builtin: bool = False,
     seed: int = 0,
     rate_limits: Mapping[str, RateLimit] | None = None,
+    hooks: Iterable[Hook] = (),
 ) -> AsyncGenerator[Engine]:
     """Open an engine whose state is in *folder*; equal seeds make equal ids.
 
@@ -36,6 +37,7 @@ async def open_test_engine(
         store=MemoryStore.create() if folder is None else None,
         provider=provider,
         rate_limits=rate_limits,
+        hooks=hooks,
         tools=tools,
         builtin=builtin,
         clock=FixedClock(EPOCH),

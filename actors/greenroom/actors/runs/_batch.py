@@ -33,6 +33,7 @@ from greenroom.protocol import (
 
 from ._admission import Admitted, Asks, Gates, Refused, action_block
 from ._calls import CallBlocks
+from ._hook_events import pre_tool_use
 from ._operation import RunOperation, describe
 from ._ports import RunPlan, RunPorts
 
@@ -158,6 +159,9 @@ class Batch:
         await self._execute([a for a in admissions if isinstance(a, Admitted)])
 
     async def _execute(self, admitted: Sequence[Admitted]) -> None:
+        for item in admitted:
+            if not item.again:
+                self.ports.tell_hooks(pre_tool_use(self.plan, item.call))
         operations = [self._operation(item) for item in admitted]
         handles = [
             self.operations.start(operation, item.tool, item.arguments)

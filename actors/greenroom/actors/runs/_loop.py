@@ -69,6 +69,7 @@ from ._batch import Batch, OperationHandle
 from ._calls import CallBlocks
 from ._exchange import Exchange, RoundReply
 from ._fitting import Fitting
+from ._hook_events import session_start
 from ._operation import RunOperation, describe
 from ._ports import RunPlan, RunPorts
 from ._review import ModelReviewer
@@ -250,6 +251,7 @@ class Run:
         if not created:
             raise RunNotStartedError(f"run {plan.run_id} was started before")
         self.active.registered = True
+        self.ports.tell_hooks(session_start(plan))
 
     async def _settle_fault(self, exc: Exception) -> None:
         fault = _fault(exc)

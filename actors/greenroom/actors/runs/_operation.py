@@ -44,6 +44,7 @@ from greenroom.protocol import (
     sha256_hex,
 )
 
+from ._hook_events import post_tool_use
 from ._ports import RunPlan, RunPorts
 
 MAX_RESULT_CHARS: Final = 100_000
@@ -198,6 +199,8 @@ class RunOperation:
         if self.dispatched:
             await self._commit_outcome(result)
         self.result = result
+        if not self.closed:
+            self.ports.tell_hooks(post_tool_use(self.plan, self.call, result))
         return result
 
     async def _run(self, tool: Tool, arguments: dict[str, Any]) -> ToolResult:

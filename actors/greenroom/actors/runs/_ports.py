@@ -20,6 +20,7 @@ from greenroom.protocol import (
     Change,
     ChatMessage,
     Fact,
+    HookEvent,
     ItemId,
     JournalRecord,
     MessageId,
@@ -160,6 +161,10 @@ def _always_current(_: int) -> bool:
     return True
 
 
+def _no_hooks(_: HookEvent) -> None:
+    pass
+
+
 def _keep_no_trace(_: Callable[[], AttemptTrace]) -> None:
     pass
 
@@ -194,6 +199,8 @@ class RunPorts:
     last_request: Callable[[MessageId], Awaitable[int]] | None = None
     """Reads how far the requests of a message got, from durable evidence (RUN-04).
     ``None``: its metadata is all there is."""
+    tell_hooks: Callable[[HookEvent], None] = _no_hooks
+    """Tells what happened, after it is on disk; never waits, never raises (SKL-10)."""
 
 
 @attrs.frozen

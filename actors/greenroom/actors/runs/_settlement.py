@@ -49,6 +49,7 @@ from greenroom.protocol import (
 from greenroom.storage import message_fact, tool_facts
 
 from ._batch import NOT_EXECUTED
+from ._hook_events import permission_requests, run_end
 from ._ports import RunPlan, RunPorts
 
 _LOG: Final = logging.getLogger("greenroom.runs")
@@ -148,12 +149,17 @@ class Settlement:
         if terminal.stop_reason in LIMITS:
             await self._end_plan()
         await self._commit(terminal)
+        tell = self.ports.tell_hooks
+        tell(run_end(self.plan, terminal, self.progress.usage))
         try:
             message = await self._record(terminal.message_status, metadata)
         except Exception as exc:
             raise CommittedProjectionError(
                 f"run {self.plan.run_id} ended, but its message was not stored: {exc}"
             ) from exc
+        if terminal.outcome == "paused":
+            for request in permission_requests(self.plan, message.blocks):
+                tell(request)
         return RunResult(terminal, message)
 
     @property

@@ -8,6 +8,7 @@ from typing import Final
 
 from greenroom.protocol import (
     MAX_BLOCK_BYTES,
+    MAX_HOOK_TEXT,
     Block,
     ImageBlock,
     ImagePart,
@@ -15,8 +16,10 @@ from greenroom.protocol import (
     MessageId,
     MessageMetadata,
     MessageRecord,
+    SessionId,
     TextBlock,
     TextPart,
+    UserPromptSubmit,
     canonical_json,
     safe_text,
 )
@@ -113,6 +116,14 @@ def opening(
         updated_at=now,
     )
     return user, reply
+
+
+def prompt_submitted(session_id: SessionId, user: MessageRecord) -> UserPromptSubmit:
+    """Return that the *user*'s message is on the tape, for hooks."""
+    said = "\n\n".join(b.text for b in user.blocks if isinstance(b, TextBlock))
+    return UserPromptSubmit(
+        session_id=session_id, message_id=user.id, text=said[:MAX_HOOK_TEXT]
+    )
 
 
 def _check_image(image: ImagePart) -> None:

@@ -15,12 +15,14 @@ from typing import Any, Final, final
 import attrs
 import trio
 
+from greenroom.actors.hooks import no_hooks
 from greenroom.actors.kernel import Clock, Ids, Ref, System
 from greenroom.actors.providers import Provider, RateGate
 from greenroom.actors.runs import reconcile
 from greenroom.actors.tools import INLINE_CHARS, ToolContext, ToolSet
 from greenroom.protocol import (
     GreenroomError,
+    HookEvent,
     MessageRecord,
     Plan,
     RunId,
@@ -116,6 +118,8 @@ class SessionWorld:
     """What usage of a provider's model costs."""
     gates: Mapping[str, RateGate] = attrs.field(factory=dict[str, RateGate])
     """One for each provider, by its id."""
+    tell_hooks: Callable[[HookEvent], None] = no_hooks
+    """Tells what happened to whoever looks on; never waits (SKL-10)."""
     admit: Callable[[str], Awaitable[None]] = _admit_all
     """Refuses a session, by raising, whose agent (by id) may not run here."""
 
@@ -261,6 +265,7 @@ class Sessions:
             lambda: self._forget(session_id),
             gates=world.gates,
             cost=world.cost,
+            tell_hooks=world.tell_hooks,
         )
         session = Session(
             session_id,

@@ -67,7 +67,7 @@ from ._held import HeldAnswers
 from ._history import History
 from ._hub import JOIN_SECONDS, Hub
 from ._inbox import Accepted, Inbox
-from ._input import check_parts, opening
+from ._input import check_parts, opening, prompt_submitted
 from ._messages import (
     AnswerInteraction,
     CancelTurn,
@@ -301,6 +301,7 @@ class Session:
         )
         facts = [message_fact(user), message_fact(message)]
         await self.ports.record.append(facts, settles=[command.command_id])
+        self.ports.tell_hooks(prompt_submitted(self.id, user))
         self.history.append(user)
         self.turn = Turn(message, command.command_id)
         self._start_loop(ctx)

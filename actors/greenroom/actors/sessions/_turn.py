@@ -7,12 +7,14 @@ from typing import Any, Final, final
 
 import attrs
 
+from greenroom.actors.hooks import no_hooks
 from greenroom.actors.kernel import CancelCause, Exited, Ref, Stopped
 from greenroom.actors.providers import Provider, RateGate
 from greenroom.actors.runs import ActiveRun, Recovery, RunPorts
 from greenroom.actors.tools import ToolContext, ToolSet
 from greenroom.protocol import (
     Block,
+    HookEvent,
     ItemId,
     MessageRecord,
     RunId,
@@ -70,6 +72,7 @@ class SessionPorts:
     recovery: Recovery | None = None
     cost: Cost = no_price
     """What usage of a provider's model costs; ``None``: not known."""
+    tell_hooks: Callable[[HookEvent], None] = no_hooks
 
     def for_run(
         self, settings: SessionSettings, hub: Hub, authority: Callable[[int], bool]
@@ -90,6 +93,7 @@ class SessionPorts:
             recovery=self.recovery,
             trace_soon=self.record.trace_soon,
             last_request=self.record.last_request,
+            tell_hooks=self.tell_hooks,
         )
 
 
