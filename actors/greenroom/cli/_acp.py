@@ -35,6 +35,7 @@ from greenroom.protocol import GreenroomError
 from ._agents import agent_settings
 from ._config import Config
 from ._exit import CliError, ExitCode
+from ._hooks import make_hooks
 from ._provider import open_provider, rate_limits_of
 from ._rehearsal import REHEARSAL_ID
 from ._run import SYSTEM_PROMPT
@@ -106,6 +107,7 @@ class _Acp:
                     provider=provider,
                     rate_limits=rate_limits_of(self.config, provider),
                     program="greenroom acp",
+                    hooks=make_hooks(self.config.hooks, os.environ),
                 )
             )
             await serve_acp(

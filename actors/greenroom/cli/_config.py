@@ -27,6 +27,7 @@ import platformdirs
 from greenroom.engine import default_state
 
 from ._exit import CliError
+from ._hooks import HookSetting, read_hooks
 
 MAX_FILE_BYTES: Final = 64 * 1024
 
@@ -59,6 +60,11 @@ _SECONDS: Final = _Key(
     "a number of seconds, up to 86400; 0 means no limit",
 )
 
+_AMOUNT: Final = _Key(
+    Annotated[float, msgspec.Meta(ge=0, le=1e9)],
+    "a number, up to a billion; 0 means no limit, and of a price that it is free",
+)
+
 KEYS: Final[Mapping[str, _Key]] = {
     "state": _Key(_Text, "the path of a folder"),
     "model": _Key(_Text, "a model's name"),
@@ -79,6 +85,14 @@ KEYS: Final[Mapping[str, _Key]] = {
         Annotated[int, msgspec.Meta(ge=0, le=1_000_000)],
         "a whole number of rounds; 0 means no limit",
     ),
+    "budget_tokens": _Key(
+        Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000_000)],
+        "a whole number of tokens; 0 means no limit",
+    ),
+    "budget_money": _AMOUNT,
+    "budget_seconds": _AMOUNT,
+    "price_input": _AMOUNT,
+    "price_output": _AMOUNT,
     "color": _Key(ColorMode, "one of auto, always, never", "auto"),
     "requests_per_second": _Key(
         Annotated[float, msgspec.Meta(ge=0, le=1_000)],
@@ -108,6 +122,14 @@ class Config:
     api_key_env: str
     permission_mode: PermissionMode
     max_rounds: int | None
+    budget_tokens: int | None
+    """What a turn may use before the user is asked; 0 or absent: no limit."""
+    budget_money: float | None
+    """US dollars."""
+    budget_seconds: float | None
+    price_input: float | None
+    """US dollars for a million tokens of the model; absent: the public list's."""
+    price_output: float | None
     color: ColorMode
     requests_per_second: float | None
     """How often the provider may be asked; 0 or absent: as often as wanted."""
@@ -117,6 +139,8 @@ class Config:
     idle_seconds: float | None
     content_idle_seconds: float | None
     origins: Mapping[str, str]
+    hooks: tuple[HookSetting, ...] = ()
+    """Of the file alone (`greenroom.cli._hooks`)."""
 
     def api_key_variable(self, environ: Mapping[str, str]) -> str | None:
         """Return the variable that holds the provider's key, if one is set."""
@@ -132,7 +156,7 @@ class Config:
 
     def describe(self, environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Return every setting with its origin; of the key only whether it is set."""
-        values = attrs.asdict(self, filter=lambda field, _: field.name != "origins")
+        values = attrs.asdict(self, filter=lambda field, _: field.name in KEYS)
         described: dict[str, dict[str, Any]] = {
             key: {"value": _plain(value), "origin": self.origins[key]}
             for key, value in values.items()
@@ -161,8 +185,10 @@ def load_config(
     """
     values: dict[str, Any] = {key: KEYS[key].default for key in KEYS}
     origins = dict.fromkeys(KEYS, "default")
+    content = _read_toml(file)
+    hooks = read_hooks(f"{file}", content.pop("hooks", []))
     layers = (
-        _from_file(file),
+        _from_file(file, content),
         _from_environment(environ),
         _from_flags(flags),
     )
@@ -171,7 +197,7 @@ def load_config(
             values[key], origins[key] = value, origin
     values["state"] = Path(values["state"] or default_state()).absolute()
     values["max_rounds"] = values["max_rounds"] or None
-    return Config(**values, origins=origins)
+    return Config(**values, origins=origins, hooks=hooks)
 
 
 #### Layers
@@ -180,9 +206,9 @@ def load_config(
 _Layer = dict[str, tuple[Any, str]]
 
 
-def _from_file(file: Path) -> _Layer:
+def _from_file(file: Path, content: Mapping[str, Any]) -> _Layer:
     layer: _Layer = {}
-    for key, raw in _read_toml(file).items():
+    for key, raw in content.items():
         if key not in KEYS:
             raise ConfigError(
                 f"{file}: unknown key {key!r}", hint=f"known keys: {', '.join(KEYS)}"

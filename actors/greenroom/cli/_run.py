@@ -40,9 +40,11 @@ from greenroom.protocol import (
 )
 
 from ._agents import agent_settings
+from ._budget import budget_of, start_prices
 from ._config import Config
 from ._exit import CliError, ExitCode
 from ._harmless import json_line
+from ._hooks import make_hooks
 from ._look import beginning_with
 from ._parser import MAX_LISTED
 from ._prompts import Asker, read_prompt
@@ -72,12 +74,17 @@ def run_command(arguments: argparse.Namespace, config: Config) -> int:
 async def _run(arguments: argparse.Namespace, config: Config, prompt: str) -> int:
     async with AsyncExitStack() as stack:
         provider, model = await open_provider(config, stack)
+        loading = await stack.enter_async_context(trio.open_nursery())
+        stack.callback(loading.cancel_scope.cancel)
+        prices = await start_prices(config, loading)
         engine = await stack.enter_async_context(
             open_engine(
                 state=config.state,
                 provider=provider,
                 rate_limits=rate_limits_of(config, provider),
                 program="greenroom run",
+                hooks=make_hooks(config.hooks, os.environ),
+                prices=prices,
             )
         )
         session = await _session(engine, arguments, config, provider, model, prompt)
@@ -101,6 +108,7 @@ async def _session(
             provider=provider.id,
             model=model,
             max_rounds=config.max_rounds,
+            turn_budget=budget_of(config),
             **await agent_settings(engine, config, arguments.agent, SYSTEM_PROMPT),
         )
     whole = beginning_with(arguments.session, await engine.sessions(MAX_LISTED))
@@ -124,6 +132,8 @@ def _changes(
         changes["permission_mode"] = config.permission_mode
     if config.max_rounds is not None:
         changes["max_rounds"] = config.max_rounds
+    if (budget := budget_of(config)) is not None:
+        changes["turn_budget"] = budget
     settings = session.settings
     assert settings is not None
     now = msgspec.structs.asdict(settings)
@@ -196,6 +206,7 @@ class _View:
                     "text": turn.text,
                     "error": turn.error,
                     "usage": turn.usage,
+                    "cost": turn.cost,
                 }
             )
             return
