@@ -96,6 +96,7 @@ def _run(parser: _SubParser) -> None:
         help="grant every permission without asking; use it on what you can lose",
     )
     _add_model(parser)
+    _add_budget(parser)
     _add_json(parser, "print each event as one line of JSON")
     _add_color(parser)
     _add_state(parser)
@@ -499,6 +500,37 @@ def _add_model(parser: _SubParser) -> None:
         metavar="N",
         help="stop after N rounds of the model; 0 means no limit",
     )
+
+
+def _add_budget(parser: _SubParser) -> None:
+    parser.add_argument(
+        "--budget-tokens",
+        type=_count(999_999_999, least=0),
+        metavar="N",
+        help="ask before the turn uses more than N tokens; 0 means no limit",
+    )
+    parser.add_argument(
+        "--budget-money",
+        type=_amount,
+        metavar="DOLLARS",
+        help="ask before the turn costs more than this",
+    )
+    parser.add_argument(
+        "--budget-seconds",
+        type=_amount,
+        metavar="SECONDS",
+        help="ask before the turn works for longer than this",
+    )
+
+
+def _amount(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1e9:
+        raise argparse.ArgumentTypeError("must be a number, 0 to a billion")
+    return value
 
 
 def _count(most: int, *, least: int = 1) -> Callable[[str], int]:

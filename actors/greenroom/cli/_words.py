@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from greenroom.protocol import ActionBlock, MessageMetadata, StatusChanged, WaitReason
+from greenroom.protocol import (
+    ActionBlock,
+    MessageMetadata,
+    StatusChanged,
+    WaitReason,
+    amount,
+)
 
 _WAITS: Final[dict[WaitReason, str]] = {
     "connect": "connecting to the provider",
@@ -83,6 +89,8 @@ def _costs(metadata: MessageMetadata) -> list[str]:
         costs.append(count_words(metadata.tool_calls, "tool call"))
     if metadata.input_tokens is not None and metadata.output_tokens is not None:
         costs.append(f"{metadata.input_tokens:,} + {metadata.output_tokens:,} tokens")
+    if metadata.cost is not None:
+        costs.append(amount("money", metadata.cost))
     if metadata.generation_time is not None:
         costs.append(_seconds(metadata.generation_time))
     return costs
