@@ -21,13 +21,10 @@ from greenroom.actors.tools import Tool
 from greenroom.protocol import (
     NOTHING_FITS,
     OUTPUT_CUT,
-    STOP,
-    ActionBlock,
     AskModel,
     BatchEnded,
     Begun,
     Block,
-    BudgetExcess,
     BudgetReached,
     CallsRefused,
     ChatMessage,
@@ -51,19 +48,16 @@ from greenroom.protocol import (
     Terminal,
     ToolCallBlock,
     ViewBuilder,
-    find_excess,
     in_revisions,
     inherited_ends,
     interrupted_terminal,
     observe,
-    question_of,
-    raises,
-    spent_of,
 )
 from greenroom.protocol.providers import OVERFLOW_CODE
 from greenroom.storage import FencedError
 
 from ._admission import Gates
+from ._allowance import budget_question, excess_of
 from ._attempts import AttemptIdentity, Attempts, ProviderRaisedError
 from ._batch import Batch, OperationHandle
 from ._calls import CallBlocks
@@ -342,35 +336,13 @@ class Loop:
         return Begun(stuck=seen.verdict == "stop")
 
     async def _ask_within_budget(self, counters: Counters) -> RunEvent:
-        excess = self._excess()
+        draft, metadata = self.run.active.draft, self.run.settlement.metadata()
+        excess = excess_of(self.run.active.plan, metadata, draft.blocks)
         if excess is None:
             return await self._ask(counters)
-        title, detail, options = question_of(excess)
-        item_id = self.run.active.draft.new_id()
-        question = ActionBlock(
-            id=item_id,
-            action="question_request",
-            origin="budget",
-            tool_block_id=item_id,
-            title=title,
-            detail=detail,
-            options=options,
-            custom=False,
-            stop_label=STOP,
-            excess=excess,
-            round=self.run.progress.counters.round,
-        )
+        question = budget_question(draft.new_id(), excess, metadata.provider_rounds)
         self.batch.calls.add(question)
         return BudgetReached()
-
-    def _excess(self) -> BudgetExcess | None:
-        plan, blocks = self.run.active.plan, self.run.active.draft.blocks
-        budget, settings = plan.account, plan.settings
-        turn = spent_of(self.run.settlement.metadata())
-        whole = budget.after(self.run.settlement.metadata(), blocks)
-        return find_excess(
-            settings.turn_budget, "turn", turn, raises(blocks, "turn")
-        ) or find_excess(settings.session_budget, "session", whole.spent, whole.raised)
 
     async def _ask(self, counters: Counters) -> RoundEnded:
         run, draft = self.run, self.run.active.draft
