@@ -209,6 +209,7 @@ class Engine:
             question_seconds=question_seconds,
             turn_budget=turn_budget,
             session_budget=session_budget,
+            disabled_tools=config.disabled_tools,
         )
         checked = _checked(settings, providers)
         return self._handle(await self.agents.create_session(chosen.agent, checked))

@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from ._agent_config import Names
 from ._budget import Budget
 from ._ids import ItemId, MessageId, RunId, SessionId
 from ._messages import Block, InteractionEnd, MessageRecord
@@ -79,6 +80,8 @@ class SessionSettings(
     """What a turn may use before the user is asked."""
     session_budget: Budget | None = None
     """What all turns of the session may use before the user is asked."""
+    disabled_tools: Names = ()
+    """Tools that runs neither offer nor start, whoever calls them (DEL-11)."""
 
 
 #### Transient

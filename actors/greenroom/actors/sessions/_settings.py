@@ -30,6 +30,11 @@ def changed_settings(
             raise TurnRefusedError(
                 "unknown_setting", f"no such setting: {', '.join(sorted(unknown))}"
             )
+        if changes.get("agent_id", settings.agent_id) != settings.agent_id:
+            # Whose a session is, is no matter of its own (DEL-10).
+            raise TurnRefusedError(
+                "unknown_setting", "the agent is no setting; move the session to it"
+            )
         made = SessionSettings(**(current | changes))
         made = msgspec.structs.replace(made, max_rounds=round_limit(made.max_rounds))
         _check_clocks(made)

@@ -79,11 +79,13 @@ class SessionPorts:
     ) -> RunPorts:
         """Return what a run with *settings* needs; its tools are a snapshot.
 
+        A tool that the settings disable is neither offered nor found (DEL-11).
+
         *authority* says whether the run may send the request of a number (TRY-21).
         """
         return RunPorts(
             self.providers[settings.provider],
-            self.tools(),
+            self.tools().without(settings.disabled_tools),
             self.record,
             hub,
             self.steer_waiting,

@@ -105,6 +105,18 @@ class ToolSet:
     _tools: Mapping[str, Tool] = attrs.field(alias="tools")
     _disabled: frozenset[str] = attrs.field(alias="disabled")
 
+    def without(self, names: Iterable[str]) -> ToolSet:
+        """Return the set with the tools of these *names* disabled too."""
+        off = frozenset(names) & self._tools.keys()
+        if not off:
+            return self
+        kept = {name: tool for name, tool in self._tools.items() if name not in off}
+        return ToolSet(
+            definitions=tuple(tool.definition for tool in kept.values()),
+            tools=MappingProxyType(kept),
+            disabled=self._disabled | off,
+        )
+
     def find(self, name: str) -> Tool:
         """Return the tool called *name*.
 
