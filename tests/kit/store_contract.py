@@ -36,8 +36,10 @@ from greenroom.protocol import (
     ActionBlock,
     AgentRow,
     AttemptTrace,
+    Chunk,
     Fact,
     ImagePart,
+    IngestMark,
     ItemId,
     JournalError,
     MessageId,
@@ -1141,6 +1143,98 @@ def check_a_piece_that_fails_leaves_no_agent_and_no_setting(world: World) -> Non
     assert isinstance(settled.error, ValueError)
     assert store.agents() == [agent_row("a")]
     assert store.app_setting("k") is None
+
+
+def check_a_selection_of_skills_is_names_of_a_session(world: World) -> None:
+    peer = world.join()
+    store, tape = peer.store, peer.tape()
+    assert store.skill_selection(S1) == ()
+    store.put_skill_selection(S2, ["z"])
+    store.put_skill_selection(S1, ["b", "a", "b"])
+    assert store.skill_selection(S1) == ("a", "b")
+    assert store.skill_selections() == [(S1, ("a", "b")), (S2, ("z",))]
+    store.put_skill_selection(S2, [])
+    assert store.skill_selections() == [(S1, ("a", "b"))]
+    for names in (["n" * 65], [""], [f"n{n}" for n in range(101)]):
+        with pytest.raises(RefusedFactError):
+            store.put_skill_selection(S1, names)
+
+    def fail(inner: Store) -> None:
+        inner.put_skill_selection(S1, [])
+        inner.put_skill_selection(S2, ["c"])
+        raise ValueError
+
+    run_pieces(store, Piece(fail))
+    assert store.skill_selections() == [(S1, ("a", "b"))]
+    assert store.delete(tape.grant, tape.head) is None
+    assert store.skill_selections() == []
+
+
+def remember(
+    store: Store, *texts: str, agent: str = "a", cursor: int = 1, **how: Any
+) -> bool:
+    mark = how.get("mark") or store.ingest_mark(agent, S1)
+    chunks = [Chunk(cursor, text) for text in texts]
+    return store.keep_recollections(agent, S1, mark, cursor, chunks, now=5.0)
+
+
+def check_what_an_agent_remembers_only_that_agent_finds(world: World) -> None:
+    store = world.join().store
+    assert remember(store, "the sky is blue", "Straße und Haus, a house")
+    assert remember(store, "blue is a colour", agent="b")
+    assert [each.text for each in store.recall("a", 'Blue OR "sky')] == [
+        "the sky is blue"
+    ]
+    assert [each.text for each in store.recall("a", "STRASSE house sky")] == [
+        "Straße und Haus, a house",
+        "the sky is blue",
+    ]
+    assert len(store.recall("a", "sky house", limit=1)) == 1
+    assert store.recall("a", "nothing") == store.recall("a", " ") == []
+    assert store.recall("c", "blue") == []
+    newest, oldest = store.recollections("a")
+    assert (oldest.agent_id, oldest.session_id, oldest.order_seq, oldest.at) == (
+        "a",
+        S1,
+        1,
+        5.0,
+    )
+    assert store.recollections("a", before=newest.id) == [oldest]
+    assert store.recollections("a", limit=1) == [newest]
+    assert store.forget_recollections("b", newest.id) == 0
+    assert store.forget_recollections("a", newest.id) == 1
+    assert store.recollections("a") == [oldest]
+    assert store.recall("a", "house") == []
+
+
+def check_what_was_begun_in_an_older_epoch_is_not_kept(world: World) -> None:
+    peer = world.join()
+    store, tape = peer.store, peer.tape()
+    assert remember(store, "one", cursor=4)
+    mark = store.ingest_mark("a", S1)
+    assert mark.cursor == 4
+    # Somebody else was quicker.
+    assert remember(store, "two", cursor=6, mark=mark)
+    assert not remember(store, "two again", cursor=6, mark=mark)
+    # The agent forgets everything meanwhile; one memory that goes is no epoch.
+    mark = store.ingest_mark("a", S1)
+    assert store.forget_recollections("a", store.recollections("a")[0].id) == 1
+    assert remember(store, "three", cursor=7, mark=mark)
+    mark = store.ingest_mark("a", S1)
+    assert store.forget_recollections("a") == 2
+    assert not remember(store, "four", cursor=8, mark=mark)
+    # The session is cleared meanwhile.
+    mark = store.ingest_mark("a", S1)
+    assert mark.cursor == 7
+    result = store.reset(tape.grant, tape.head, bootstrap("again"), now=2.0)
+    assert isinstance(result, Appended)
+    assert not remember(store, "five", cursor=8, mark=mark)
+    assert store.ingest_mark("a", S1).cursor == 0
+    assert store.recollections("a") == []
+    with pytest.raises(RefusedFactError):
+        remember(store, "m" * 12_001, cursor=9)
+    with pytest.raises(RefusedFactError):
+        remember(store, "back", cursor=1, mark=IngestMark(2, 9))
 
 
 CHECKS: dict[str, Check] = {

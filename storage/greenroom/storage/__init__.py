@@ -19,6 +19,8 @@ from ._errors import (
     NoStoreError as NoStoreError,
     RefusedFactError as RefusedFactError,
 )
+from ._skill_rules import MAX_SELECTED as MAX_SELECTED
+from ._skills import SkillReader as SkillReader, SkillWriter as SkillWriter
 from ._store import (
     MAX_FACTS as MAX_FACTS,
     MAX_OPEN_COMMANDS as MAX_OPEN_COMMANDS,
@@ -100,6 +102,13 @@ from .sessions import (
     MAX_TITLE as MAX_TITLE,
     archive_session as archive_session,
     rename_session as rename_session,
+)
+from .skills import (
+    change_skill_state as change_skill_state,
+    filter_selections as filter_selections,
+    put_skill_state as put_skill_state,
+    read_skill_state as read_skill_state,
+    remap_selections as remap_selections,
 )
 from .sqlite import (
     SqliteReader as SqliteReader,

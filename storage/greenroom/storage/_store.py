@@ -42,6 +42,7 @@ from greenroom.protocol import (
 )
 
 from ._agents import AgentReader, AgentWriter
+from ._skills import SkillReader, SkillWriter
 
 MAX_PAGE_BYTES: Final = 8 << 20
 """Payloads and metas in one page; one entry is always returned."""
@@ -218,7 +219,7 @@ class OpenRun:
     """Every journal entry that names the run, in order."""
 
 
-class Reader(AgentReader, Protocol):
+class Reader(AgentReader, SkillReader, Protocol):
     """Reads; each call is one short transaction, none outlives it."""
 
     def page(
@@ -393,7 +394,7 @@ class Reader(AgentReader, Protocol):
         ...
 
 
-class Store(Reader, AgentWriter, Protocol):
+class Store(Reader, AgentWriter, SkillWriter, Protocol):
     """One writer. Every method is one transaction, or one savepoint in a group."""
 
     def join(self, node: str, addr: str, ttl: float, *, now: float) -> Member:

@@ -15,12 +15,15 @@ import attrs
 from greenroom.protocol import (
     AgentRow,
     AttemptTrace,
+    Chunk,
     Fact,
+    IngestMark,
     JournalRecord,
     MessageId,
     MessageRecord,
     PendingInputs,
     Plan,
+    Recollection,
     RunId,
     RunStarted,
     SessionId,
@@ -57,6 +60,7 @@ from .._limits import (
     clamp,
     within_page,
 )
+from .._skill_rules import check_recollections, check_selection
 from .._store import (
     MAX_OPEN_COMMANDS,
     Appended,
@@ -82,6 +86,7 @@ from .._words import folded, holds, query_words, said, snippet_of
 from ._agents import AgentTables
 from ._groups import Writes
 from ._replica import Replica
+from ._skills import SkillTables
 from ._tables import Command, Hot, Joined, Tables
 from ._traces import kept_traces, last_request, old_traces, put_trace
 from ._undo import Undo
@@ -99,6 +104,7 @@ class MemoryStore:
     _tables: Tables
     _writes: Writes
     _agents: AgentTables
+    _skills: SkillTables
     _joined: int = 0
     """Members so far: their ids are never used again."""
 
@@ -106,7 +112,12 @@ class MemoryStore:
     def create(cls, lives: Callable[[str], bool] = _every_process_lives) -> MemoryStore:
         """Make an empty one; *lives* says whether the process of a member lives."""
         tables = Tables(lives)
-        return cls(tables, Writes(tables.undo), AgentTables(tables.undo))
+        return cls(
+            tables,
+            Writes(tables.undo),
+            AgentTables(tables.undo),
+            SkillTables(tables.undo),
+        )
 
     def __repr__(self) -> str:
         return f"<MemoryStore {len(self._tables.sessions)} sessions>"
@@ -457,6 +468,7 @@ class MemoryStore:
             if refused is not None:
                 return refused
             self._tables.clear(grant.scope)
+            self._skills.forget_session(grant.scope)
             return self._tables.append(grant, facts, now)
 
     def delete(self, grant: Grant, expected_head: int) -> Fenced | HeadMoved | None:
@@ -466,6 +478,8 @@ class MemoryStore:
             if refused is not None:
                 return refused
             self._tables.clear(grant.scope)
+            self._skills.forget_session(grant.scope)
+            self._skills.put_selection(grant.scope, ())
             self._tables.move(grant.scope, None)
             return None
 
@@ -595,6 +609,58 @@ class MemoryStore:
         check_app_setting(key, value)
         with self._writes.write():
             self._agents.put_setting(key, value)
+
+    #### Skills and memories
+
+    def skill_selection(self, scope: SessionId) -> tuple[str, ...]:
+        """See `SkillReader.skill_selection`."""
+        return self._skills.selections.get(scope, ())
+
+    def skill_selections(self) -> list[tuple[SessionId, tuple[str, ...]]]:
+        """See `SkillReader.skill_selections`."""
+        return sorted(self._skills.selections.items())
+
+    def recollections(
+        self, agent_id: str, limit: int = 100, before: int | None = None
+    ) -> list[Recollection]:
+        """See `SkillReader.recollections`."""
+        return self._skills.page(agent_id, limit, before)
+
+    def recall(self, agent_id: str, query: str, limit: int = 8) -> list[Recollection]:
+        """See `SkillReader.recall`."""
+        return self._skills.recall(agent_id, query, limit)
+
+    def ingest_mark(self, agent_id: str, scope: SessionId) -> IngestMark:
+        """See `SkillReader.ingest_mark`."""
+        return self._skills.mark(agent_id, scope)
+
+    def put_skill_selection(self, scope: SessionId, names: Sequence[str]) -> None:
+        """See `SkillWriter.put_skill_selection`."""
+        kept = check_selection(scope, names)
+        with self._writes.write():
+            self._skills.put_selection(scope, kept)
+
+    def keep_recollections(
+        self,
+        agent_id: str,
+        scope: SessionId,
+        mark: IngestMark,
+        cursor: int,
+        chunks: Sequence[Chunk],
+        *,
+        now: float,
+    ) -> bool:
+        """See `SkillWriter.keep_recollections`."""
+        check_recollections(agent_id, scope, mark, cursor, chunks, now)
+        with self._writes.write():
+            return self._skills.keep(agent_id, scope, mark, cursor, chunks, now)
+
+    def forget_recollections(
+        self, agent_id: str, recollection_id: int | None = None
+    ) -> int:
+        """See `SkillWriter.forget_recollections`."""
+        with self._writes.write():
+            return self._skills.forget(agent_id, recollection_id)
 
     #### Groups
 

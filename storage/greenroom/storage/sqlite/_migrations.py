@@ -270,12 +270,53 @@ CREATE TABLE pending_input (
 ) STRICT;
 """
 
+# What sessions selected of Skills; what agents remember. Cursors and epochs say which
+# part of a session was taken in, and what may not be kept any more.
+_M006_SKILLS: Final = """
+CREATE TABLE skill_selection (
+    session TEXT PRIMARY KEY,
+    names TEXT NOT NULL  -- JSON
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE recollection (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    agent TEXT NOT NULL,
+    session TEXT NOT NULL,
+    order_seq INTEGER NOT NULL,
+    at REAL NOT NULL,
+    text TEXT NOT NULL,
+    words TEXT NOT NULL
+) STRICT;
+CREATE INDEX recollection_agent ON recollection(agent, id);
+CREATE VIRTUAL TABLE recollection_index USING fts5(
+    words, tokenize = 'ascii', content = 'recollection', content_rowid = 'id'
+);
+CREATE TRIGGER recollection_is_indexed AFTER INSERT ON recollection BEGIN
+    INSERT INTO recollection_index (rowid, words) VALUES (NEW.id, NEW.words);
+END;
+CREATE TRIGGER recollection_is_not_indexed AFTER DELETE ON recollection BEGIN
+    INSERT INTO recollection_index (recollection_index, rowid, words)
+    VALUES ('delete', OLD.id, OLD.words);
+END;
+CREATE TABLE ingest_cursor (
+    agent TEXT NOT NULL,
+    session TEXT NOT NULL,
+    cursor INTEGER NOT NULL,
+    PRIMARY KEY (agent, session)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE ingest_epoch (
+    name TEXT PRIMARY KEY,
+    epoch INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+"""
+
 MIGRATIONS: Final[tuple[tuple[str, str], ...]] = (
     ("m001_initial", _M001_INITIAL),
     ("m002_listing_and_search", _M002_LISTING_AND_SEARCH),
     ("m003_traces", _M003_TRACES),
     ("m004_agents", _M004_AGENTS),
     ("m005_pending_input", _M005_PENDING_INPUT),
+    ("m006_skills", _M006_SKILLS),
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 

@@ -17,7 +17,9 @@ import attrs
 from greenroom.protocol import (
     AgentRow,
     AttemptTrace,
+    Chunk,
     Fact,
+    IngestMark,
     JournalError,
     JournalRecord,
     SessionId,
@@ -39,6 +41,7 @@ from .._admission import (
 from .._agent_rules import check_agent, check_app_setting
 from .._errors import full_inbox
 from .._limits import clamp
+from .._skill_rules import check_recollections, check_selection
 from .._store import (
     MAX_OPEN_COMMANDS,
     Appended,
@@ -55,7 +58,16 @@ from .._store import (
     Seen,
     Settled,
 )
-from . import _agents, _append, _members, _reads, _search, _traces, _transcript
+from . import (
+    _agents,
+    _append,
+    _members,
+    _reads,
+    _search,
+    _skills,
+    _traces,
+    _transcript,
+)
 from ._care import log_bytes
 from ._connection import impatient, mapped_errors, one, reading, rows, run
 from ._folder import FolderLock, Proofs
@@ -99,6 +111,12 @@ class SqliteReader:
     agents = _agents.agents
     agent = _agents.agent
     app_setting = _agents.app_setting
+
+    skill_selection = _skills.skill_selection
+    skill_selections = _skills.skill_selections
+    recollections = _skills.recollections
+    recall = _skills.recall
+    ingest_mark = _skills.ingest_mark
 
     def __repr__(self) -> str:
         return f"<SqliteReader {self.connection.filename!r}>"
@@ -152,6 +170,12 @@ class SqliteStore:
     agents = _agents.agents
     agent = _agents.agent
     app_setting = _agents.app_setting
+
+    skill_selection = _skills.skill_selection
+    skill_selections = _skills.skill_selections
+    recollections = _skills.recollections
+    recall = _skills.recall
+    ingest_mark = _skills.ingest_mark
 
     def __repr__(self) -> str:
         return f"<SqliteStore {str(self.folder)!r}>"
@@ -263,6 +287,7 @@ class SqliteStore:
             if not isinstance(session, _append.Hot):
                 return session
             _append.clear(self.connection, session.id)
+            _skills.forget_session(self.connection, grant.scope)
             empty = attrs.evolve(session, head=0)
             return _append.append_facts(self.connection, grant, empty, facts, now)
 
@@ -273,6 +298,8 @@ class SqliteStore:
             if not isinstance(session, _append.Hot):
                 return session
             _append.clear(self.connection, session.id)
+            _skills.forget_session(self.connection, grant.scope)
+            _skills.put_skill_selection(self.connection, grant.scope, ())
             _members.give_back(self.connection, grant)
             return None
 
@@ -421,6 +448,40 @@ class SqliteStore:
         check_app_setting(key, value)
         with self._writes.write():
             _agents.put_app_setting(self.connection, key, value, now)
+
+    #### Skills and memories
+
+    def put_skill_selection(self, scope: SessionId, names: Sequence[str]) -> None:
+        """See `SkillWriter.put_skill_selection`."""
+        kept = check_selection(scope, names)
+        with self._writes.write():
+            _skills.put_skill_selection(self.connection, scope, kept)
+
+    def keep_recollections(
+        self,
+        agent_id: str,
+        scope: SessionId,
+        mark: IngestMark,
+        cursor: int,
+        chunks: Sequence[Chunk],
+        *,
+        now: float,
+    ) -> bool:
+        """See `SkillWriter.keep_recollections`."""
+        check_recollections(agent_id, scope, mark, cursor, chunks, now)
+        with self._writes.write():
+            return _skills.keep_recollections(
+                self.connection, agent_id, scope, mark, cursor, chunks, now
+            )
+
+    def forget_recollections(
+        self, agent_id: str, recollection_id: int | None = None
+    ) -> int:
+        """See `SkillWriter.forget_recollections`."""
+        with self._writes.write():
+            return _skills.forget_recollections(
+                self.connection, agent_id, recollection_id
+            )
 
     #### Groups
 
