@@ -19,6 +19,7 @@ from greenroom.protocol import (
     Fault,
     MessagesChanged,
     RunId,
+    RunStarted,
     RunTerminal,
     StreamCompleted,
     StreamFailed,
@@ -200,7 +201,12 @@ async def test_a_cancel_while_a_step_is_made_durable_still_settles_once(
         (turn,) = results
         assert asked
         assert turn.outcome in ("aborted", "completed")
-        assert len([r for r in stage.journal() if isinstance(r, RunTerminal)]) == 1
+        journal = stage.journal()
+        started = [r for r in journal if isinstance(r, RunStarted)]
+        ended = [r for r in journal if isinstance(r, RunTerminal)]
+        # Before the run's first step there is nothing to end.
+        assert len(ended) == len(started)
+        assert len(ended) == 1 or phase == "message/recorded"
         assert len(stage.provider.requests) <= 2
         if phase != "RunTerminal":
             assert turn.stop_reason in ("user_stop", "complete")

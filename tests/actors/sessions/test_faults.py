@@ -24,6 +24,10 @@ def full_disk_at(number):
     return fail
 
 
+FAULTS = ("raised", "error")
+END_OF_ROUND = 5
+
+
 @pytest.mark.parametrize("number", range(1, 8))
 async def test_a_full_disk_at_any_write_is_an_error_and_the_session_goes_on(
     tmp_path, number
@@ -36,7 +40,8 @@ async def test_a_full_disk_at_any_write_is_an_error_and_the_session_goes_on(
             outcome = (await stage.session.prompt("go")).outcome
         except TurnFailedError:
             outcome = "raised"
-        assert outcome in ("raised", "error")
+        # The end of a round is written again with the end of the run.
+        assert outcome in (("completed",) if number == END_OF_ROUND else FAULTS)
         again = await stage.session.prompt("again")
         assert again.outcome == "completed"
         # Each run that started has one terminal, or was acknowledged as lost.
