@@ -11,4 +11,5 @@ from ._ports import (
     PieceWriter as PieceWriter,
     StoreReaders as StoreReaders,
 )
+from ._removal import Belongings as Belongings
 from ._settings import Selected as Selected

@@ -5,8 +5,9 @@ are asked for, so that engines which share a folder see the same. Which backend 
 session is decided by the ``kind`` of the strictly decoded descriptor; neither the id
 of a provider nor another backend is ever consulted (AGT-01).
 
-`create`, `open_session` and `remove` are the only doors to an agent's life, which is
-where what must exclude each other will be told apart.
+`create_session`, `open_session` and `remove` are the only doors to an agent's life;
+what gives a session to an agent goes through the agent's gate, which its removal shuts
+(DEL-07).
 """
 
 from __future__ import annotations
@@ -21,28 +22,24 @@ import attrs
 import msgspec
 import trio
 
+from greenroom.actors.gates import Gates
 from greenroom.actors.kernel import Clock, Ids
 from greenroom.protocol import (
     NATIVE_PREFIX,
     AgentConfig,
     AgentDescriptor,
-    AgentNotFoundError,
     AgentRefusedError,
     AgentRow,
     CatalogueEntry,
-    NativeAgent,
     SessionId,
     SessionSettings,
     catalogue_entry,
-    chosen_agent,
-    decode_agent,
     patched_config,
     safe_json,
 )
 from greenroom.storage import (
     AppSettings,
     Piece,
-    Reader,
     Store,
     ensure_builtin,
     put_app_settings,
@@ -52,13 +49,13 @@ from greenroom.storage.legacy import (
     STEPS,
     Materialised,
     begin_import,
-    effective_config,
     is_due,
 )
 
-from . import _rows
+from . import _reads, _rows
 from ._changes import AgentChanged, Changes
 from ._ports import Backend, NoBackendError, PieceWriter, StoreReaders
+from ._removal import Belongings, Removal
 from ._settings import Selected
 
 _LOG: Final = logging.getLogger("greenroom.agents")
@@ -84,6 +81,12 @@ class AgentManager:
     """What this engine's start made of agents of the older system (AGT-20)."""
     _backends: dict[str, Backend] = attrs.field(factory=dict[str, Backend], init=False)
     _changes: Changes = attrs.field(factory=Changes, init=False)
+    gates: Gates = attrs.field(factory=lambda: Gates("agent"), init=False)
+    """One for each agent's id: in for whatever gives it a session (DEL-07)."""
+    _removal: Removal = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._removal = Removal(self._writer, self._readers, self._clock.now)
 
     #### Start
 
@@ -103,6 +106,7 @@ class AgentManager:
             _LOG.warning(
                 "agents were not migrated, the next start tries again: %s", exc
             )
+        await self._removal.finish_pending()
         if begin_registry is not None:
             begin_registry()
 
@@ -151,14 +155,14 @@ class AgentManager:
             AgentNotFoundError: there is none.
             AgentUnavailableError: it can't be run as it is stored (AGT-07).
         """
-        return await self._readers.read(lambda reader: _decoded(reader, agent_id))
+        return await self._readers.read(lambda reader: _reads.decoded(reader, agent_id))
 
     async def config(self, agent_id: str) -> AgentConfig | None:
         """Return what is in force for an agent (AGT-14); ``None`` for an unknown one.
 
         Text that can't be decoded gives what allows nothing (AGT-15).
         """
-        return await self._readers.read(lambda reader: _config(reader, agent_id))
+        return await self._readers.read(lambda reader: _reads.config(reader, agent_id))
 
     def changes(
         self,
@@ -182,7 +186,7 @@ class AgentManager:
                 was named, or chosen by the user, is never replaced (AGT-10).
             AgentRefusedError: ``agent_disabled``.
         """
-        chosen = await self._readers.read(lambda reader: _selected(reader, named))
+        chosen = await self._readers.read(lambda reader: _reads.selected(reader, named))
         agent = chosen.agent
         if not agent.enabled:
             raise AgentRefusedError(
@@ -198,9 +202,24 @@ class AgentManager:
         """Make a session of *agent* in the backend of its kind.
 
         Raises:
+            AgentNotFoundError: it was removed meanwhile.
+            BeingDeletedError: it is being removed.
             NoBackendError: this engine has none.
         """
-        return await self._backend(agent).create(agent, settings)
+        with self.gates.operation(agent.id):
+            return await self._backend(agent).create(agent, settings)
+
+    def require(self, store: Store, agent_id: str) -> None:
+        """Refuse, in the transaction that names it, an agent that is gone (DEL-09).
+
+        Raises:
+            AgentNotFoundError: it was removed, by whichever engine.
+        """
+        _rows.find(store, agent_id)
+
+    def belong(self, belongings: Belongings) -> None:
+        """Say what else there is of an agent, before `start`; see `Belongings`."""
+        self._removal.belongings = belongings
 
     async def open_session(self, agent_id: str, session_id: SessionId) -> None:
         """Make a session of *agent_id* ready, in the backend of its kind.
@@ -328,14 +347,23 @@ class AgentManager:
         self._tell(done, "reset")
 
     async def remove(self, agent_id: str) -> None:
-        """Remove an agent that has no sessions.
+        """Remove an agent that has no sessions; who asks meanwhile shares the result.
+
+        Sessions that are being made for it are waited for, 30 s at most, and others
+        refused (DEL-07, DEL-08).
 
         Raises:
             AgentNotFoundError: there is none.
             AgentRefusedError: ``agent_protected``, ``agent_in_use``.
+            StillUsedError: a session was being made all that time; the agent stays.
         """
-        removed = await self._write(lambda store, _: _rows.remove(store, agent_id))
-        self._tell(removed, "removed")
+        row = await self._readers.read(lambda reader: _rows.find(reader, agent_id))
+        await self.gates.shared(row.id, lambda: self._remove(row.id))
+
+    async def _remove(self, agent_id: str) -> None:
+        async with self.gates.deletion(agent_id):
+            await self._removal.remove(agent_id)
+        self._tell(agent_id, "removed")
 
     #### Settings of the application
 
@@ -385,28 +413,6 @@ class AgentManager:
 
     def _tell(self, agent_id: str, change: Any) -> None:  # noqa: ANN401 - one of its words
         self._changes.tell(AgentChanged(agent_id, change))
-
-
-def _decoded(reader: Reader, agent_id: str) -> AgentDescriptor:
-    row = _rows.find(reader, agent_id)
-    agent = decode_agent(row)
-    if isinstance(agent, NativeAgent):
-        config = effective_config(reader, row)
-        return msgspec.structs.replace(agent, config=config)
-    return agent
-
-
-def _config(reader: Reader, agent_id: str) -> AgentConfig | None:
-    try:
-        row = _rows.find(reader, agent_id)
-    except AgentNotFoundError:
-        return None
-    return effective_config(reader, row) if row.kind == "native" else None
-
-
-def _selected(reader: Reader, named: str | None) -> Selected:
-    app = read_app_settings(reader)
-    return Selected(_decoded(reader, chosen_agent(named, app.default_agent)), app)
 
 
 def _settled(store: Store, changes: dict[str, Any], now: float) -> AppSettings:

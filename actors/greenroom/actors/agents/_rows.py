@@ -5,6 +5,7 @@ A refusal leaves the row as it was, to the byte (AGT-18).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from greenroom.protocol import (
     decode_agent,
     patched_config,
 )
-from greenroom.storage import AgentReader, Store, builtin_row
+from greenroom.storage import AgentReader, Reader, Store, builtin_row
 from greenroom.storage.legacy import aliases, builtin_changed, effective_config
 
 
@@ -90,19 +91,34 @@ def reset(store: Store, agent_id: str, now: float) -> str:
     return row.id
 
 
-def remove(store: Store, agent_id: str) -> str:
-    """Remove an agent that is not protected and has no session; return its id."""
-    row = find(store, agent_id)
+def removable(reader: Reader, agent_id: str) -> AgentRow:
+    """Return the row of the agent with this very id, if it may be removed.
+
+    Raises:
+        AgentNotFoundError: there is none.
+        AgentRefusedError: ``agent_protected``; ``agent_in_use``, a session refers to
+            it, be it by another name.
+    """
+    row = reader.agent(agent_id)
+    if row is None:
+        raise AgentNotFoundError(agent_id)
     if row.protected:
         raise _protected(row, "removed")
-    if store.sessions(1, agent=row.id):
+    others = [name for name, meant in aliases(reader).items() if meant == agent_id]
+    if any(reader.sessions(1, agent=name) for name in (agent_id, *others)):
         raise AgentRefusedError(
             "agent_in_use",
             f"agent {row.id!r} has sessions",
-            hint="delete them, or give them to another agent, before it is removed",
+            hint="delete them, or move them to another agent, before it is removed",
         )
-    store.drop_agent(row.id)
-    return row.id
+    return row
+
+
+def remove(store: Store, agent_id: str, retire: Callable[[Store, str], None]) -> None:
+    """Remove an agent that may be, with what *retire* removes; see `removable`."""
+    removable(store, agent_id)
+    retire(store, agent_id)
+    store.drop_agent(agent_id)
 
 
 def _put(store: Store, row: AgentRow, now: float) -> None:
