@@ -82,9 +82,6 @@ class SessionSettings(
     """What all turns of the session may use before the user is asked."""
     disabled_tools: Names = ()
     """Tools that runs neither offer nor start, whoever calls them (DEL-11)."""
-    selected_skills: Names = ()
-    """Skills that the user has chosen, by name; those of them that the agent has are
-    in force (SES-02)."""
 
 
 #### Transient
