@@ -194,9 +194,8 @@ class SessionRow(msgspec.Struct, frozen=True):
         return "generating" if self.has_open_interaction else "idle"
 
 
-@attrs.frozen
-class MessageHit:
-    """A message that holds all words of a query."""
+class MessageHit(msgspec.Struct, frozen=True):
+    """A message that holds all words of a query; a struct, as a row of a list is."""
 
     session_id: SessionId
     message_id: MessageId

@@ -100,8 +100,8 @@ def said(record: MessageRecord) -> str:
 
 def snippet_of(text: str, words: Sequence[str]) -> str:
     """Return up to `SNIPPET` characters of *text*, on one line, around a word of it."""
-    places = (re.search(re.escape(word), text, re.IGNORECASE) for word in words)
-    first = min((place.start() for place in places if place), default=0)
+    place = re.search("|".join(map(re.escape, words)), text, re.IGNORECASE)
+    first = place.start() if place else 0
     start = max(0, first - SNIPPET // 3)
     # Some more than needed: white space is joined below.
     line = " ".join(text[start : start + 8 * SNIPPET].split())

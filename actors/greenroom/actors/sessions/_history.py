@@ -3,10 +3,14 @@
 The view of finished messages is made once and grows by each new message, so that a
 turn costs the same in a long session as in a short one. Other settings (another model,
 another system prompt) make another view.
+
+Loading a session reads its newest messages alone; those before them are read when the
+first run, or a command that may have been sent before, asks for the whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import final
 
 import attrs
@@ -16,12 +20,17 @@ from greenroom.protocol import Account, MessageRecord, SessionSettings, ViewBuil
 from ._turns import USER_FOLLOW_UP
 
 
+ReadBefore = Callable[[int], Awaitable[list[MessageRecord]]]
+
+
 @final
 @attrs.define(eq=False)
 class History:
-    """Finished messages, oldest first."""
+    """Finished messages, oldest first; all of them once `complete` has returned."""
 
     _records: list[MessageRecord]
+    _read_before: ReadBefore | None = None
+    """Reads the messages before a place; ``None`` when none are left to be read."""
     _ids: set[str] = attrs.field(init=False)
     _view: ViewBuilder | None = None
     _made_for: tuple[str, str, str] | None = None
@@ -31,6 +40,19 @@ class History:
 
     def __attrs_post_init__(self) -> None:
         self._ids = {record.id for record in self._records}
+
+    async def complete(self) -> None:
+        """Read what was not read yet; at once, and no checkpoint, if there is nothing.
+
+        Raises:
+            StorageError: it can't be read; asked again, it is tried again.
+        """
+        if self._read_before is None:
+            return
+        older = await self._read_before(self._records[0].order_seq)
+        self._records[:0] = older
+        self._ids.update(record.id for record in older)
+        self._read_before = None
 
     @property
     def next_order(self) -> int:
@@ -47,7 +69,8 @@ class History:
 
     @property
     def account(self) -> Account:
-        """What the finished turns used, and what the user added to the limits."""
+        """What all finished turns used, and what the user added to the limits."""
+        assert self._read_before is None
         for record in self._records[self._counted :]:
             self._account = self._account.after(record.metadata, record.blocks)
         self._counted = len(self._records)
@@ -62,6 +85,7 @@ class History:
 
     def view(self, settings: SessionSettings) -> ViewBuilder:
         """Return what a request begins with, to be added to."""
+        assert self._read_before is None
         wanted = settings.provider, settings.model, settings.system_prompt
         if self._view is None or self._made_for != wanted:
             self._view, self._made_for = self._make(settings), wanted
@@ -69,10 +93,12 @@ class History:
 
     def holds(self, message_id: str) -> bool:
         """Whether a message has that id."""
+        assert self._read_before is None
         return message_id in self._ids
 
     def reply_to(self, message_id: str) -> MessageRecord | None:
         """Return the assistant's answer to the user's message of that id."""
+        assert self._read_before is None
         for user, reply in zip(self._records, self._records[1:], strict=False):
             if user.id == message_id and reply.role == "assistant":
                 return reply

@@ -16,6 +16,7 @@ from greenroom.actors.kernel import ReplySlot
 from greenroom.protocol import (
     Fact,
     FactKind,
+    MessageRecord,
     PromptCommand,
     SourceType,
     StorageError,
@@ -79,10 +80,14 @@ class Inbox:
                 "conflicting_command",
                 f"command {request.command_id[:80]!r} was sent before with other input",
             )
-        elif known := self.history.reply_to(request.command_id):
+        elif known := await self._reply_to(request.command_id):
             reply.set_value(TurnResult(known))
         else:
             self.waiters.add(request.command_id, reply)
+
+    async def _reply_to(self, command_id: str) -> MessageRecord | None:
+        await self.history.complete()
+        return self.history.reply_to(command_id)
 
     async def next(self, record: SessionRecord) -> Accepted | None:
         """Return the command that has waited longest; what is none is dropped.
@@ -95,6 +100,7 @@ class Inbox:
                 if not self._held:
                     self._refuse_waiters()
                 return None
+            await self.history.complete()
             try:
                 accepted = self._accepted(commands[0])
             except TurnRefusedError as exc:

@@ -47,7 +47,7 @@ from greenroom.storage import (
     recover_session,
 )
 
-from ._history import History
+from ._history import History, ReadBefore
 from ._hub import Hub
 from ._ports import PieceWriter, StoreReaders
 from ._record import SessionRecord
@@ -61,6 +61,9 @@ MAX_HISTORY: Final = 100_000
 """Messages of one session that are loaded at most."""
 
 PAGE: Final = 500
+
+NEWEST: Final = 2
+"""Messages that loading reads: one that may still wait, and the user's before it."""
 
 
 class SessionNotFoundError(GreenroomError):
@@ -178,7 +181,7 @@ class Sessions:
             self._forget_hub(session_id)
             await self._release(grant)
             raise
-        return self._start(record, settings, [], None)
+        return self._start(record, settings, History([]), None)
 
     async def open(self, session_id: SessionId) -> Loaded:
         """Return the session's actor, loading it if it is not.
@@ -216,29 +219,39 @@ class Sessions:
         grant = await self._acquire(session_id)
         try:
             head = await self._recover(grant)
-            row, history, plan = await self.world.readers.read(
+            row, newest, plan = await self.world.readers.read(
                 lambda reader: _read_session(reader, session_id)
             )
             record = self._record(grant, head)
-            await self._reconcile(record, row.settings, history)
+            await self._reconcile(record, row.settings, newest)
         except BaseException:
             await self._release(grant)
             raise
         record.plan = plan
-        return self._start(record, row.settings, history, _open_turn(history))
+        more = self._read_before(session_id) if len(newest) == NEWEST else None
+        turn = _open_turn(newest)
+        return self._start(record, row.settings, History(newest, more), turn)
+
+    def _read_before(self, session_id: SessionId) -> ReadBefore:
+        async def read(order: int) -> list[MessageRecord]:
+            return await self.world.readers.read(
+                lambda reader: _older_messages(reader, session_id, order)
+            )
+
+        return read
 
     async def _reconcile(
         self,
         record: SessionRecord,
         settings: SessionSettings,
-        history: list[MessageRecord],
+        newest: list[MessageRecord],
     ) -> None:
         # Only of the newest message: what came before, the model has read as it was.
         world, context = self.world, self._context(record)
-        if not history:
+        if not newest:
             return
         known = await reconcile(
-            history[-1],
+            newest[-1],
             world.tools(),
             lambda run_id: context(settings, run_id),
             world.system.reaper,
@@ -246,13 +259,13 @@ class Sessions:
         )
         if known is not None:
             await record.append(known.facts)
-            history[-1] = known.message
+            newest[-1] = known.message
 
     def _start(
         self,
         record: SessionRecord,
         settings: SessionSettings,
-        history: list[MessageRecord],
+        history: History,
         turn: Turn | None,
     ) -> Loaded:
         world = self.world
@@ -270,7 +283,7 @@ class Sessions:
         session = Session(
             session_id,
             settings,
-            History(history),
+            history,
             ports,
             record.hub,
             turn,
@@ -356,21 +369,27 @@ def _read_session(
     row = reader.session(session_id)
     if row is None:
         raise SessionNotFoundError(session_id)
-    history: list[MessageRecord] = []
-    before: int | None = None
-    while len(history) < MAX_HISTORY:
+    newest = reader.messages(session_id, limit=NEWEST)
+    return row, newest, reader.plan(session_id)
+
+
+def _older_messages(
+    reader: Reader, session_id: SessionId, before: int
+) -> list[MessageRecord]:
+    pages: list[list[MessageRecord]] = []
+    while len(pages) * PAGE < MAX_HISTORY:
         page = reader.messages(session_id, before, PAGE)
-        history = page + history
+        pages.append(page)
         if len(page) < PAGE:
             break
         before = page[0].order_seq
-    return row, history, reader.plan(session_id)
+    return [record for page in reversed(pages) for record in page]
 
 
-def _open_turn(history: list[MessageRecord]) -> Turn | None:
+def _open_turn(newest: list[MessageRecord]) -> Turn | None:
     # A message that still waits for the user is the turn that goes on (INT-05); the
     # user's message before it has the id of the command that began it.
-    if history and history[-1].status == "pending" and unresolved(history[-1]):
-        message = history.pop()
-        return Turn(message, history[-1].id if history else "")
+    if newest and newest[-1].status == "pending" and unresolved(newest[-1]):
+        message = newest.pop()
+        return Turn(message, newest[-1].id if newest else "")
     return None

@@ -488,6 +488,8 @@ class Session:
         request = cast("AnswerInteraction", ask.request)
         try:
             self._check_provider()
+            # Before anything is recorded: what follows needs all of it.
+            await self.history.complete()
             message = None if turn is None else turn.message
             answered = answer(message, request.interaction_id, request.answer)
             if answered.after != "nothing":
@@ -507,6 +509,7 @@ class Session:
             return
         for action in unresolved(turn.message)[:1]:
             if action.id == interaction_id:
+                await self.history.complete()
                 answered = expire(turn.message, action)
                 await self._record_answer(answered, ctx)
                 self._follow_answer(answered, ctx)

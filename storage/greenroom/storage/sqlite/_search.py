@@ -26,7 +26,6 @@ from greenroom.protocol import (
     FactKind,
     MessageId,
     SessionId,
-    SessionSettings,
     SourceType,
 )
 
@@ -36,9 +35,16 @@ from .._words import holds, index_words, query_words, said, searchable_text, sni
 from ..names import MESSAGE_RECORDED, MESSAGE_RETRACTED
 from ._connection import Row, each, mapped_errors, one, reading, rows, run
 from ._reads import Connected, decoded
-from ._transcript import message_row, message_rows
+from ._transcript import COLUMNS, message_of
 
-_SETTINGS = msgspec.json.Decoder(SessionSettings)
+
+class _Titled(msgspec.Struct):
+    """Of a session's settings, what a hit shows."""
+
+    title: str
+
+
+_TITLED: Final = msgspec.json.Decoder(_Titled)
 
 _UNINDEXED = (
     "SELECT id, indexed FROM session INDEXED BY session_unindexed"
@@ -104,13 +110,18 @@ def _index_message(db: apsw.Connection, session: int, name: str, fact: int) -> N
     message, retracted = row
     run(db, "DELETE FROM document WHERE message = ?", message)
     if not retracted:
-        _add(db, fact, message, index_words(_said(db, message)))
+        _add(db, fact, message, index_words(_said_in(db, message)))
 
 
-def _said(db: apsw.Connection, message: int) -> str:
+def _said_in(db: apsw.Connection, message: int) -> str:
+    sql = f"SELECT {COLUMNS} FROM message m WHERE m.id = ?"
+    return "".join(_said(db, row) for row in rows(db, sql, message))
+
+
+def _said(db: apsw.Connection, row: Row) -> str:
     # What can't be read back is not found; it must not keep the rest from being so.
     try:
-        return said(message_row(db, message))
+        return said(message_of(db, row))
     except CorruptStoreError:
         return ""
 
@@ -215,38 +226,31 @@ def _matching(
     db: apsw.Connection, found: Iterator[Row], words: list[str]
 ) -> Generator[int]:
     for (number,) in found:
-        if holds(_said(db, number), words):
+        if holds(_said_in(db, number), words):
             yield number
 
 
 def _hits(db: apsw.Connection, found: list[int], words: list[str]) -> list[MessageHit]:
     sql = (
-        "SELECT m.id, s.name, m.name, m.order_seq, m.role, i.settings, m.updated_at"
-        " FROM message m JOIN session s ON s.id = m.session"
-        " JOIN session_info i ON i.session = s.id"
+        f"SELECT {COLUMNS}, s.name, i.settings FROM message m"
+        " JOIN session s ON s.id = m.session JOIN session_info i ON i.session = s.id"
         " WHERE m.id IN (SELECT value FROM json_each(?))"
     )
-    headers = {row[0]: row for row in rows(db, sql, f"[{','.join(map(str, found))}]")}
-    texts = _texts(db, found)
-    return [_hit(headers[number], texts[number], words) for number in found]
+    kept = rows(db, sql, f"[{','.join(map(str, found))}]")
+    hits = {row[0]: _hit(db, row, words) for row in kept}
+    return [hits[number] for number in found]
 
 
-def _texts(db: apsw.Connection, found: list[int]) -> dict[int, str]:
-    try:
-        return {number: said(record) for number, record in message_rows(db, found)}
-    except CorruptStoreError:
-        return {number: _said(db, number) for number in found}
-
-
-def _hit(row: Row, text: str, words: list[str]) -> MessageHit:
-    _, session, message, order_seq, role, settings, updated_at = row
+def _hit(db: apsw.Connection, row: Row, words: list[str]) -> MessageHit:
+    message, order_seq, role, updated_at = row[1], row[2], row[3], row[7]
+    session, settings = row[-2:]
     return MessageHit(
         session_id=SessionId(session),
         message_id=MessageId(message),
         order_seq=order_seq,
         role=role,
-        title=decoded(_SETTINGS, settings, "settings of", session).title,
-        snippet=snippet_of(text, words),
+        title=decoded(_TITLED, settings, "settings of", session).title,
+        snippet=snippet_of(_said(db, row), words),
         updated_at=updated_at,
     )
 

@@ -2,8 +2,8 @@
 
 A message is a header and its blocks, each a row of its own. The header says how many
 there are: where some are missing, and only there, the message is made from its facts
-instead (PER-03). One statement gives the headers and one their blocks, however many
-messages the session has.
+instead (PER-03). One statement gives the headers and their blocks' bodies, joined,
+however many messages the session has.
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ _METADATA = msgspec.json.Decoder(MessageMetadata)
 _NO_METADATA: Final = MessageMetadata()
 _RECORD = msgspec.json.Decoder(MessageRecord)
 
-_HEADER: Final = (
+COLUMNS: Final = (
     "m.id, m.name, m.order_seq, m.role, m.status, m.metadata, m.created_at,"
-    " m.updated_at, m.blocks"
+    " m.updated_at, m.blocks, (SELECT group_concat(b.body, ',' ORDER BY b.position)"
+    " FROM block b WHERE b.message = m.id)"
 )
+"""What `message_of` makes a message of, of a ``message m``."""
+
 _LAST: Final = (1 << 63) - 1
 
 
@@ -47,21 +50,22 @@ def messages(
     role: Literal["user", "assistant"] | None = None,
 ) -> list[MessageRecord]:
     """See `Reader.messages`."""
-    only, values = ("", ()) if role is None else (" AND role = ?", (role,))
-    where = f"retracted = 0 AND order_seq < ?{only} ORDER BY order_seq DESC LIMIT ?"
+    only, values = ("", ()) if role is None else (" AND m.role = ?", (role,))
+    where = f"m.order_seq < ?{only} ORDER BY m.order_seq DESC LIMIT ?"
     last = _LAST if before is None else before
-    return _messages(self, scope, where, last, *values, clamp(limit, MAX_ROWS))
+    newest = _messages(self, scope, where, last, *values, clamp(limit, MAX_ROWS))
+    return newest[::-1]
 
 
 def message(self: Connected, scope: SessionId, message_id: str) -> MessageRecord | None:
     """See `Reader.message`."""
-    found = _messages(self, scope, "name = ? AND retracted = 0", message_id)
+    found = _messages(self, scope, "m.name = ?", message_id)
     return found[0] if found else None
 
 
 def pending_messages(self: Connected, scope: SessionId) -> list[MessageRecord]:
     """See `Reader.pending_messages`."""
-    return _messages(self, scope, "status = 'pending' AND retracted = 0")
+    return _messages(self, scope, "m.status = 'pending' ORDER BY m.order_seq")
 
 
 def message_count(self: Connected, scope: SessionId) -> int:
@@ -98,20 +102,20 @@ def cached_blocks(self: Connected, scope: SessionId, message_id: str) -> str | N
     return None if row is None else row[0]
 
 
-def message_of(db: apsw.Connection, header: Row, bodies: list[str]) -> MessageRecord:
-    """Return the message in a row of `HEADER` and the bodies of its blocks."""
-    number, name, order_seq, role, status, metadata, created_at, updated_at, blocks = (
-        header
-    )
-    if len(bodies) != blocks:
-        return _message_from_facts(db, number, name)
+def message_of(db: apsw.Connection, row: Row) -> MessageRecord:
+    """Return the message in a row that begins with `COLUMNS`."""
+    number, name, order_seq, role, status, metadata, created_at, updated_at = row[:8]
+    count, bodies = row[8:10]
     try:
+        blocks = () if bodies is None else _BLOCKS.decode(f"[{bodies}]")
+        if len(blocks) != count:
+            return _message_from_facts(db, number, name)
         return MessageRecord(
             id=name,
             order_seq=order_seq,
             role=role,
             status=status,
-            blocks=_BLOCKS.decode(f"[{','.join(bodies)}]"),
+            blocks=blocks,
             metadata=_NO_METADATA if metadata == "{}" else _METADATA.decode(metadata),
             created_at=created_at,
             updated_at=updated_at,
@@ -120,46 +124,16 @@ def message_of(db: apsw.Connection, header: Row, bodies: list[str]) -> MessageRe
         raise corrupt(f"message {name!r}", exc) from exc
 
 
-def message_row(db: apsw.Connection, number: int) -> MessageRecord:
-    """Return the message whose header has that row id."""
-    ((_, record),) = message_rows(db, [number])
-    return record
-
-
-def message_rows(
-    db: apsw.Connection, numbers: list[int]
-) -> list[tuple[int, MessageRecord]]:
-    """Return the messages whose headers have those row ids, with them."""
-    chosen = f"[{','.join(map(str, numbers))}]"
-    among = "IN (SELECT value FROM json_each(?))"
-    headers = rows(db, f"SELECT {_HEADER} FROM message m WHERE m.id {among}", chosen)
-    sql = f"SELECT message, body FROM block WHERE message {among} ORDER BY 1, position"
-    bodies = _by_message(rows(db, sql, chosen))
-    return [(row[0], message_of(db, row, bodies.get(row[0], []))) for row in headers]
-
-
-def _by_message(found: list[Row]) -> dict[int, list[str]]:
-    bodies: dict[int, list[str]] = {}
-    for number, body in found:
-        bodies.setdefault(number, []).append(body)
-    return bodies
-
-
 def _messages(
     self: Connected, scope: SessionId, where: str, *values: Value
 ) -> list[MessageRecord]:
     db = self.connection
-    session = "session = (SELECT id FROM session WHERE name = ?)"
-    chosen = f"SELECT * FROM message WHERE {session} AND {where}"
+    sql = (
+        f"SELECT {COLUMNS} FROM message m WHERE m.retracted = 0"
+        f" AND m.session = (SELECT id FROM session WHERE name = ?) AND {where}"
+    )
     with reading(db):
-        sql = f"SELECT {_HEADER} FROM ({chosen}) m ORDER BY m.order_seq"
-        headers = rows(db, sql, scope, *values)
-        sql = (
-            f"SELECT b.message, b.body FROM ({chosen}) m JOIN block b"
-            " ON b.message = m.id ORDER BY b.message, b.position"
-        )
-        bodies = _by_message(rows(db, sql, scope, *values))
-        return [message_of(db, row, bodies.get(row[0], [])) for row in headers]
+        return [message_of(db, row) for row in rows(db, sql, scope, *values)]
 
 
 # No index leads here: it is the way for rows that somebody has lost.
