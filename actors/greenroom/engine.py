@@ -440,6 +440,7 @@ async def _storage(
             open_writer(store) as writer,
             open_readers(lambda: open_reader(folder)) as readers,
         ):
+            require=agents.require,
             yield writer, readers
         return
     try:

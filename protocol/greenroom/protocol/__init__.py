@@ -151,6 +151,11 @@ from ._hooks import (
     MAX_HOOK_TEXT as MAX_HOOK_TEXT,
     HookEvent as HookEvent,
     PermissionRequest as PermissionRequest,
+from ._fork import (
+    MAX_FORK_TITLE as MAX_FORK_TITLE,
+    fork_title as fork_title,
+    forked_message as forked_message,
+)
     PostToolUse as PostToolUse,
     PostToolUseFailure as PostToolUseFailure,
     PreToolUse as PreToolUse,

@@ -66,6 +66,16 @@ from .exchange import (
     export_session as export_session,
     import_sessions as import_sessions,
 )
+from .lifecycle import (
+    Unfinished as Unfinished,
+    assign_session as assign_session,
+    clear_session as clear_session,
+    drop_session as drop_session,
+    filter_selection as filter_selection,
+    note_deletion as note_deletion,
+    pending_deletions as pending_deletions,
+    unfinished as unfinished,
+)
 from .memory import MemoryStore as MemoryStore
 from .names import (
     MESSAGE_RECORDED as MESSAGE_RECORDED,

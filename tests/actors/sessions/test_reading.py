@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import closing
 
 import pytest
 import trio
@@ -133,12 +134,15 @@ async def test_a_long_session_is_restored_as_its_newest_page(tmp_path):
 @pytest.mark.contract("PER-06")
 async def test_a_session_of_an_agent_that_is_gone_is_listed_and_read(tmp_path):
     async with open_stage(tmp_path, replies(DONE)) as stage:
-        await stage.session.prompt("hello")
-        await stage.session.configure(agent_id="gone")
-        session_id = stage.session.id
+        gone = await stage.engine.agents.create("gone")
+        session = await stage.engine.create_session(workspace=tmp_path, agent=gone)
+        await session.prompt("hello")
+        session_id = session.id
+    with closing(open_store(tmp_path / "state")) as store:
+        store.drop_agent(gone)
     reader = open_reader(tmp_path / "state")
     try:
-        (row,) = reader.sessions(agent="gone")
+        (row,) = reader.sessions(agent=gone)
         assert row.id == session_id
         assert len(reader.messages(session_id)) == 2
     finally:

@@ -11,6 +11,7 @@ from ._handle import SessionHandle as SessionHandle
 from ._hub import SlowWatcherError as SlowWatcherError
 from ._messages import (
     AnswerInteraction as AnswerInteraction,
+    AssignSession as AssignSession,
     CancelTurn as CancelTurn,
     ChangeSettings as ChangeSettings,
     Prompt as Prompt,

@@ -29,11 +29,8 @@ from ._messages import (
     TurnResult,
 )
 from ._ports import StoreReaders
-from ._registry import Sessions
+from ._registry import STOP_SECONDS, Sessions
 from ._turns import unresolved
-
-STOP_SECONDS: Final = 5.0
-"""How long `Session.cancel` and `Session.close` wait at most."""
 
 MAX_LOADS: Final = 3
 """How often a request loads a session that was unloaded with the request unread."""
@@ -77,7 +74,8 @@ class SessionHandle:
         parts = (TextPart(content),) if isinstance(content, str) else tuple(content)
         command_id = command_id or self._ids.uuid()
         try:
-            return await self._ask(Prompt(parts, command_id))
+            # Outside the gate: a deletion ends a turn, however long, and awaits none.
+            return await self._send(Prompt(parts, command_id))
         except trio.Cancelled:
             stop = CancelTurn(CancelCause.PARENT, command_id)
             self._tell(stop, key=("cancel", command_id))
@@ -115,12 +113,7 @@ class SessionHandle:
 
     async def close(self) -> None:
         """Stop and unload the session; its tape stays (SES-09)."""
-        loaded = self._sessions.loaded(self.id)
-        if loaded is None:
-            return
-        loaded.ref.stop(CancelCause.USER_STOP)
-        with trio.move_on_after(STOP_SECONDS):
-            await loaded.ref.wait_exited()
+        await self._sessions.close(self.id)
 
     def follow(
         self, *, after: int | None = None
@@ -143,6 +136,10 @@ class SessionHandle:
         return unresolved(newest[0]) if newest else ()
 
     async def _ask(self, request: Request[R]) -> R:
+        with self._sessions.gates.operation(self.id):
+            return await self._send(request)
+
+    async def _send(self, request: Request[R]) -> R:
         loads = 0
         while True:
             loads += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -19,6 +20,7 @@ from greenroom.protocol import (
     Usage,
     usage_of,
 )
+from greenroom.storage import Store, Unfinished
 
 
 @attrs.frozen
@@ -82,6 +84,16 @@ class ChangeSettings(Request[SessionSettings]):
     """Change settings; a run that goes on keeps its snapshot (SES-14)."""
 
     changes: dict[str, Any]
+
+
+@attrs.frozen
+class AssignSession(Request[SessionSettings]):
+    """Give the session, at rest, to another agent, in one transaction (DEL-11)."""
+
+    judge: Callable[[SessionSettings, Unfinished | None], SessionSettings]
+    """Returns the new settings, or refuses by raising."""
+    keep: Callable[[Store], object]
+    """Writes what goes with them, in the same transaction; refuses by raising."""
 
 
 @attrs.frozen

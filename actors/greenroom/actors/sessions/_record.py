@@ -36,8 +36,11 @@ from greenroom.storage import (
     Posted,
     Seen,
     Settled,
+    Store,
     Tape,
+    Unfinished,
     plan_fact,
+    unfinished,
 )
 
 from ._hub import Hub
@@ -58,14 +61,24 @@ class SessionRecord:
     clock: Clock
     plan: Plan | None = None
 
-    async def append(self, facts: Sequence[Fact], settles: Sequence[str] = ()) -> None:
+    async def append(
+        self,
+        facts: Sequence[Fact],
+        settles: Sequence[str] = (),
+        *,
+        before: Callable[[Store], object] | None = None,
+    ) -> None:
         """Write facts and settle commands; all or none.
+
+        *before* runs first in the same transaction, which it undoes by raising.
 
         Raises:
             StorageError: nothing was written.
         """
         now = self.clock.now()
         piece = self.tape.append_piece(facts, settles, now=now)
+        if before is not None:
+            piece = _behind(before, piece)
         # Two tasks may wait for appends of one group: watchers are told in the order
         # of the tape, not in that of the tasks.
         await self.writer.submit(piece, lambda done: self._tell(facts, done, now))
@@ -131,6 +144,11 @@ class SessionRecord:
         """Return the commands that wait, the oldest first."""
         return await self.writer.submit(self.tape.inbox_piece(limit=limit))
 
+    async def unfinished(self) -> Unfinished | None:
+        """Return what the session still has to do; `storage.unfinished`."""
+        grant = self.tape.grant
+        return await self.writer.submit(Piece(lambda store: unfinished(store, grant)))
+
     async def release(self) -> None:
         """Give the session back; somebody else may take it."""
         await self.writer.submit(self.tape.release_piece(now=self.clock.now()))
@@ -167,6 +185,14 @@ class SessionRecord:
                 )
                 for event in events_of(entry):
                     self.hub.publish(event)
+
+
+def _behind(before: Callable[[Store], object], piece: Piece) -> Piece:
+    def run(store: Store) -> Any:  # noqa: ANN401 - the piece's value
+        before(store)
+        return piece.run(store)
+
+    return Piece(run, piece.aborted)
 
 
 def _is_unfinished(plan: Plan) -> bool:

@@ -15,8 +15,9 @@ from typing import Any, Final, final
 import attrs
 import trio
 
+from greenroom.actors.gates import Gates
 from greenroom.actors.hooks import no_hooks
-from greenroom.actors.kernel import Clock, Ids, Ref, System
+from greenroom.actors.kernel import CancelCause, Clock, Ids, Ref, System
 from greenroom.actors.providers import Provider, RateGate
 from greenroom.actors.runs import reconcile
 from greenroom.actors.tools import INLINE_CHARS, ToolContext, ToolSet
@@ -42,6 +43,7 @@ from greenroom.storage import (
     Reader,
     SessionRecovery,
     SessionRow,
+    Store,
     Tape,
     bootstrap_facts,
     recover_session,
@@ -61,6 +63,9 @@ MAX_HISTORY: Final = 100_000
 """Messages of one session that are loaded at most."""
 
 PAGE: Final = 500
+
+STOP_SECONDS: Final = 5.0
+"""How long the stop of a session, or of its turn, is waited for."""
 
 NEWEST: Final = 2
 """Messages that loading reads: one that may still wait, and the user's before it."""
@@ -100,6 +105,10 @@ async def _admit_all(agent_id: str) -> None:
     await trio.lowlevel.checkpoint()
 
 
+def _require_nothing(store: Store, agent_id: str) -> None:
+    pass
+
+
 @attrs.frozen
 class SessionWorld:
     """What sessions are made from; the same for all of an engine."""
@@ -131,6 +140,8 @@ class SessionWorld:
 @attrs.define(eq=False)
 class Sessions:
     """Opens sessions and knows the loaded ones."""
+    require: Callable[[Store, str], None] = _require_nothing
+    """Refuses, in the transaction that names it, an agent that is gone (DEL-09)."""
 
     world: SessionWorld
     start: Callable[[str, Session], Ref[Any]]
@@ -148,6 +159,8 @@ class Sessions:
     def loaded(self, session_id: SessionId) -> Loaded | None:
         """Return the session if it is loaded; never loads it."""
         found = self._loaded.get(session_id)
+    gates: Gates = attrs.field(factory=lambda: Gates("session"), init=False)
+    """One for each session's id, shut while it is deleted (DEL-02)."""
         if found is not None and found.ref.exited:
             self._forget(session_id)
             return None
@@ -172,14 +185,16 @@ class Sessions:
     async def create(self, settings: SessionSettings) -> Loaded:
         """Make a session: its tape, its first facts, its actor."""
         session_id = SessionId(self.world.ids.uuid())
-        grant = await self._acquire(session_id)
+        grant = await self.acquire(session_id)
         facts = bootstrap_facts(self.world.ids.uuid(), settings)
         record = self._record(grant, grant.head)
         try:
-            await record.append(facts)
+            await record.append(
+                facts, before=lambda store: self.world.require(store, settings.agent_id)
+            )
         except BaseException:
             self._forget_hub(session_id)
-            await self._release(grant)
+            await self.undo(record.tape)
             raise
         return self._start(record, settings, History([]), None)
 
@@ -190,16 +205,32 @@ class Sessions:
             SessionNotFoundError: there is none.
             SessionHeldError: another engine owns it.
         """
-        while True:
-            found = self.loaded(session_id)
-            if found is not None and not found.session.leaving:
-                return found
-            if found is not None:
+        with self.gates.operation(session_id):
+            while True:
+                found = self.loaded(session_id)
+                if found is not None and not found.session.leaving:
+                    return found
+                if found is not None:
+                    await found.ref.wait_exited()
+                    continue
+                opening = self._opening.get(session_id)
+                if opening is None:
+                    return await self._open(session_id)
+                await opening.wait()
+
+    async def close(self, session_id: SessionId) -> None:
+        """Stop and unload the session if it is loaded, in 5 s at most (SES-09)."""
+        found = self.loaded(session_id)
+        if found is not None:
+            found.ref.stop(CancelCause.USER_STOP)
+            with trio.move_on_after(STOP_SECONDS):
+            BeingDeletedError: it is being deleted.
                 await found.ref.wait_exited()
-                continue
-            opening = self._opening.get(session_id)
-            if opening is None:
-                return await self._open(session_id)
+
+    async def until_opened(self, session_id: SessionId) -> None:
+        """Return when nobody loads the session any more."""
+        await trio.lowlevel.checkpoint()
+        while (opening := self._opening.get(session_id)) is not None:
             await opening.wait()
 
     async def _open(self, session_id: SessionId) -> Loaded:
@@ -216,7 +247,7 @@ class Sessions:
         if found is None:
             raise SessionNotFoundError(session_id)
         await self.world.admit(found.settings.agent_id)
-        grant = await self._acquire(session_id)
+        grant = await self.acquire(session_id)
         try:
             head = await self._recover(grant)
             row, newest, plan = await self.world.readers.read(
@@ -225,7 +256,7 @@ class Sessions:
             record = self._record(grant, head)
             await self._reconcile(record, row.settings, newest)
         except BaseException:
-            await self._release(grant)
+            await self.release(grant)
             raise
         record.plan = plan
         more = self._read_before(session_id) if len(newest) == NEWEST else None
@@ -316,7 +347,13 @@ class Sessions:
 
         return make
 
-    async def _acquire(self, session_id: SessionId) -> Grant:
+    async def acquire(self, session_id: SessionId) -> Grant:
+        """Take the session, be it loaded here, which its actor then lost.
+
+        Raises:
+            SessionHeldError: another engine owns it.
+            StorageError: this engine was declared dead.
+        """
         member, now = self.world.member, self.world.clock.now()
         got: Grant | Held | MemberLost = await self.world.writer.submit(
             Piece(lambda store: store.acquire(member, session_id, now=now))
@@ -342,8 +379,17 @@ class Sessions:
             raise FencedError(grant.scope, grant.token)
         return found.head
 
-    async def _release(self, grant: Grant) -> None:
-        # After a failure, which is what the caller is told of.
+    async def undo(self, tape: Tape) -> None:
+        """Forget a session that could not be made whole, whatever cancels this."""
+        try:
+            with trio.CancelScope(shield=True):
+                await self.world.writer.submit(tape.delete_piece())
+        except StorageError as exc:
+            # It is in no list; the next sweep finds it.
+            _LOG.warning("session %s was not undone: %s", tape.scope, exc)
+
+    async def release(self, grant: Grant) -> None:
+        """Give a session back, whatever cancels this; a failure is logged."""
         now = self.world.clock.now()
         piece = Piece(lambda store: store.release(grant, now=now))
         try:

@@ -70,6 +70,7 @@ from ._inbox import Accepted, Inbox
 from ._input import check_parts, opening, prompt_submitted
 from ._messages import (
     AnswerInteraction,
+    AssignSession,
     CancelTurn,
     ChangeSettings,
     Prompt,
@@ -229,6 +230,8 @@ class Session:
                 await self._answer_or_hold(ask, ctx)
             case ChangeSettings(changes=changes):
                 await self._change_settings(changes, ask.reply, ctx)
+            case AssignSession() as request:
+                await self._assign(request, ask.reply, ctx)
             case other:
                 ask.reply.set_error(
                     InternalError(f"a session takes no {type(other).__name__}")
@@ -595,5 +598,23 @@ class Session:
         reply.set_value(settings)
 
     def _turn(self) -> Turn:
+    async def _assign(
+        self,
+        request: AssignSession,
+        reply: ReplySlot[SessionSettings],
+        ctx: Context[Any],
+    ) -> None:
+        record = self.ports.record
+        try:
+            rest = "active" if self.turn is not None else await record.unfinished()
+            settings = request.judge(self.settings, rest)
+            fact = settings_fact(settings, revision=ctx.ids.uuid())
+            await record.append([fact], before=request.keep)
+        except Exception as exc:
+            reply.set_error(exc)
+            return
+        self.settings = settings
+        reply.set_value(settings)
+
         assert self.turn is not None
         return self.turn
