@@ -403,6 +403,7 @@ async def open_engine(
             gates=gates,
             tell_hooks=tell_hooks,
             admit=agents.admit_native,
+            require=agents.require,
         )
         sessions = Sessions(world, system.supervisor("sessions").spawn)
         agents.register("native", NativeBackend(sessions))
@@ -440,7 +441,6 @@ async def _storage(
             open_writer(store) as writer,
             open_readers(lambda: open_reader(folder)) as readers,
         ):
-            require=agents.require,
             yield writer, readers
         return
     try:

@@ -145,17 +145,17 @@ from ._fit import (
     in_revisions as in_revisions,
     revisions as revisions,
 )
+from ._fork import (
+    MAX_FORK_TITLE as MAX_FORK_TITLE,
+    fork_title as fork_title,
+    forked_message as forked_message,
+)
 from ._hooks import (
     HOOK_GROUPS as HOOK_GROUPS,
     HOOK_NAMES as HOOK_NAMES,
     MAX_HOOK_TEXT as MAX_HOOK_TEXT,
     HookEvent as HookEvent,
     PermissionRequest as PermissionRequest,
-from ._fork import (
-    MAX_FORK_TITLE as MAX_FORK_TITLE,
-    fork_title as fork_title,
-    forked_message as forked_message,
-)
     PostToolUse as PostToolUse,
     PostToolUseFailure as PostToolUseFailure,
     PreToolUse as PreToolUse,

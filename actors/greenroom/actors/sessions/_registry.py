@@ -134,14 +134,14 @@ class SessionWorld:
     """Tells what happened to whoever looks on; never waits (SKL-10)."""
     admit: Callable[[str], Awaitable[None]] = _admit_all
     """Refuses a session, by raising, whose agent (by id) may not run here."""
+    require: Callable[[Store, str], None] = _require_nothing
+    """Refuses, in the transaction that names it, an agent that is gone (DEL-09)."""
 
 
 @final
 @attrs.define(eq=False)
 class Sessions:
     """Opens sessions and knows the loaded ones."""
-    require: Callable[[Store, str], None] = _require_nothing
-    """Refuses, in the transaction that names it, an agent that is gone (DEL-09)."""
 
     world: SessionWorld
     start: Callable[[str, Session], Ref[Any]]
@@ -153,14 +153,14 @@ class Sessions:
         factory=dict[SessionId, trio.Event], init=False
     )
     _hubs: dict[SessionId, Hub] = attrs.field(factory=dict[SessionId, Hub], init=False)
+    gates: Gates = attrs.field(factory=lambda: Gates("session"), init=False)
+    """One for each session's id, shut while it is deleted (DEL-02)."""
     _version: int = attrs.field(default=0, init=False)
     """The highest status version of the hubs that were forgotten."""
 
     def loaded(self, session_id: SessionId) -> Loaded | None:
         """Return the session if it is loaded; never loads it."""
         found = self._loaded.get(session_id)
-    gates: Gates = attrs.field(factory=lambda: Gates("session"), init=False)
-    """One for each session's id, shut while it is deleted (DEL-02)."""
         if found is not None and found.ref.exited:
             self._forget(session_id)
             return None
@@ -204,6 +204,7 @@ class Sessions:
         Raises:
             SessionNotFoundError: there is none.
             SessionHeldError: another engine owns it.
+            BeingDeletedError: it is being deleted.
         """
         with self.gates.operation(session_id):
             while True:
@@ -224,7 +225,6 @@ class Sessions:
         if found is not None:
             found.ref.stop(CancelCause.USER_STOP)
             with trio.move_on_after(STOP_SECONDS):
-            BeingDeletedError: it is being deleted.
                 await found.ref.wait_exited()
 
     async def until_opened(self, session_id: SessionId) -> None:

@@ -597,7 +597,6 @@ class Session:
         self._owes = True
         reply.set_value(settings)
 
-    def _turn(self) -> Turn:
     async def _assign(
         self,
         request: AssignSession,
@@ -616,5 +615,6 @@ class Session:
         self.settings = settings
         reply.set_value(settings)
 
+    def _turn(self) -> Turn:
         assert self.turn is not None
         return self.turn
