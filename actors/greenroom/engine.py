@@ -47,6 +47,12 @@ from greenroom.actors.kernel import (
     SystemIds,
     open_system,
 )
+from greenroom.actors.memory import (
+    Contributions,
+    Ingestion,
+    MemoryPort as MemoryPort,
+    StoreMemory,
+)
 from greenroom.actors.prices import Prices as Prices
 from greenroom.actors.providers import (
     Fail,
@@ -71,6 +77,14 @@ from greenroom.actors.sessions import (
     UnknownCursorError as UnknownCursorError,
     changed_settings,
 )
+from greenroom.actors.skills import (
+    Environment,
+    InlineWork,
+    Packages,
+    Resources,
+    Skills as Skills,
+    ThreadWork,
+)
 from greenroom.actors.tools import (
     INLINE_CHARS,
     Doubt as Doubt,
@@ -88,6 +102,7 @@ from greenroom.actors.tools import (
 )
 from greenroom.actors.writer import InlineWriter, open_writer
 from greenroom.protocol import (
+    DRAIN_SECONDS,
     Budget as Budget,
     Deny as Deny,
     Grant as Grant,
@@ -125,6 +140,9 @@ IDLE_SECONDS: Final = 300.0
 
 TITLE_CHARS: Final = 50
 
+END_SECONDS: Final = 2.0
+"""What an actor gets beyond its own bound to say that it has ended."""
+
 NOWHERE: Final = Path(os.devnull, "greenroom")
 """The state folder of an engine without one: a path that can't be made."""
 
@@ -157,6 +175,8 @@ class Engine:
     _tools: ToolRegistry
     agents: AgentManager
     """The agents of the state folder."""
+    skills: Skills
+    """The Skills of the state folder."""
 
     def __repr__(self) -> str:
         return f"<Engine {str(self.state)!r}>"
@@ -333,6 +353,7 @@ async def open_engine(
     threads: bool = True,
     prices: Prices | None = None,
     hooks: Iterable[Hook] = (),
+    memory: MemoryPort | None = None,
 ) -> AsyncGenerator[Engine]:
     """Open an engine on a state folder and close it again, bounded.
 
@@ -362,6 +383,8 @@ async def open_engine(
             known.
         hooks: who is told what happens (SKL-10). Nothing that a hook does changes a
             run; see `Hook` for its form, `CommandHook` and `Webhook` for ready ones.
+        memory: how agents remember, if they do (``memoryEnabled``); without one, by the
+            words of what was said (SKL-07, SKL-08).
 
     Raises:
         StorageError: the state can't be used; nothing was started.
@@ -386,6 +409,17 @@ async def open_engine(
         tell_hooks = Hooks.start(hooks, system.supervisor("hooks").spawn)
         agents = AgentManager(writer, readers, clock, ids)
         await agents.start()
+        work = ThreadWork() if threads and store is None else InlineWork()
+        skills = Skills(
+            Packages(folder / "skills"), writer, readers, agents, clock, work
+        )
+        await skills.start(system.supervisor("skills").spawn)
+        recalls = memory or StoreMemory(readers)
+        ingestion = Ingestion(recalls, agents, readers, writer, clock)
+        # Before the sessions, so that it ends after them.
+        ingestion.start(
+            system.supervisor("memory", shutdown=DRAIN_SECONDS + END_SECONDS).spawn
+        )
         world = SessionWorld(
             system=system,
             writer=writer,
@@ -402,12 +436,17 @@ async def open_engine(
             cost=(prices or Prices()).cost,
             gates=gates,
             tell_hooks=tell_hooks,
+            prepare=Resources(skills, Environment(work)),
+            contribute=Contributions(recalls, agents, system.reaper),
+            turn_settled=ingestion.after_turn,
             admit=agents.admit_native,
             require=agents.require,
         )
         sessions = Sessions(world, system.supervisor("sessions").spawn)
         agents.register("native", NativeBackend(sessions))
-        yield Engine(folder, report, system, sessions, readers, world, registry, agents)
+        yield Engine(
+            folder, report, system, sessions, readers, world, registry, agents, skills
+        )
 
 
 def _folder(state: Path | str | None, store: Store | None) -> Path:

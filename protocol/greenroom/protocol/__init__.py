@@ -263,6 +263,11 @@ from ._progress import (
     normalise_result as normalise_result,
     observe as observe,
 )
+from ._prompt import (
+    PromptParts as PromptParts,
+    SkillNote as SkillNote,
+    assemble_prompt as assemble_prompt,
+)
 from ._recollections import (
     ACCESS_SECONDS as ACCESS_SECONDS,
     AGENTIC_CHARS as AGENTIC_CHARS,

@@ -94,6 +94,16 @@ class ViewBuilder:
         if text.strip():
             self._messages.insert(0, SystemMessage(safe_text(text)))
 
+    def prefix_user(self, text: str) -> None:
+        """Put *text* before the words of the newest message, if the user's (SKL-07).
+
+        Instructions are never touched: what is remembered is no instruction.
+        """
+        last = self._messages[-1] if self._messages else None
+        if text and isinstance(last, UserMessage):
+            parts = (TextPart(safe_text(text)), *last.parts)
+            self._messages[-1] = UserMessage(parts)
+
     def add_record(self, record: MessageRecord) -> None:
         """Add one message of the transcript."""
         if record.role == "user":

@@ -92,6 +92,7 @@ from .names import (
     RunAcknowledged as RunAcknowledged,
     archived_fact as archived_fact,
     bootstrap_facts as bootstrap_facts,
+    contribution_fact as contribution_fact,
     input_fact as input_fact,
     is_audit as is_audit,
     message_fact as message_fact,

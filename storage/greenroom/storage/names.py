@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from greenroom.protocol import (
+    ContributionMade,
     Fact,
     FactKind,
     MessageId,
@@ -38,6 +39,7 @@ INPUT_RECORDED: Final = "input/recorded"
 RUN_ACKNOWLEDGED: Final = "recovery/run_acknowledged"
 OPERATION_RECONCILED: Final = "recovery/operation_reconciled"
 VIEW_ASSEMBLED: Final = "view/assembled"
+MEMORY_CONTRIBUTED: Final = "view/memory_contributed"
 ATTEMPT_COMPLETED: Final = "provider/attempt_completed"
 
 STRICT_NAMES: Final = frozenset({"subagent/tape_linked", RUN_ACKNOWLEDGED})
@@ -110,6 +112,23 @@ def start_fact(incarnation: str) -> Fact:
         source_type=SourceType.SESSION,
         source_id=incarnation,
         meta=canonical_json({"incarnation": incarnation}),
+    )
+
+
+def contribution_fact(made: ContributionMade) -> Fact:
+    """Return what became of the agent's memory in a turn; not what it said (SKL-07)."""
+    manifest = {
+        "messageId": made.message_id,
+        "state": made.state,
+        "characters": len(made.text),
+        "hash": sha256_hex(made.text),
+    }
+    return Fact(
+        kind=FactKind.EVENT,
+        name=MEMORY_CONTRIBUTED,
+        source_type=SourceType.RUNTIME_EVENT,
+        source_id=made.message_id,
+        payload=canonical_json(manifest),
     )
 
 

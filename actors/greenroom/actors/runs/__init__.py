@@ -11,6 +11,9 @@ from ._loop import (
 )
 from ._ports import (
     ContextBudget as ContextBudget,
+    Contribute as Contribute,
+    Prepare as Prepare,
+    Prepared as Prepared,
     Record as Record,
     Recovery as Recovery,
     Refresh as Refresh,

@@ -63,6 +63,8 @@ class Deferred:
         Raises:
             JournalError: a strict fact failed behind the dispatch.
         """
+        # What is in force now, and not when the call was asked for (TOL-24).
+        self.batch.use(self.run.ports)
         draft = self.run.active.draft
         draft.begin_request(1)
         waiting = len(draft.unresolved)

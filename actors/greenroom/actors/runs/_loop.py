@@ -52,9 +52,10 @@ from greenroom.protocol import (
     inherited_ends,
     interrupted_terminal,
     observe,
+    told,
 )
 from greenroom.protocol.providers import OVERFLOW_CODE
-from greenroom.storage import FencedError
+from greenroom.storage import FencedError, contribution_fact
 
 from ._admission import Gates
 from ._allowance import budget_question, excess_of
@@ -65,7 +66,7 @@ from ._exchange import Exchange, RoundReply
 from ._fitting import Fitting
 from ._hook_events import session_start
 from ._operation import RunOperation, describe
-from ._ports import RunPlan, RunPorts
+from ._ports import Prepared, Refreshed, RunPlan, RunPorts
 from ._review import ModelReviewer
 from ._settlement import CommittedProjectionError, Progress, RunResult, Settlement
 
@@ -193,6 +194,7 @@ class Run:
             CommittedProjectionError: the terminal is durable, the message is not.
         """
         await self._continue_numbers()
+        await self._prepare()
         await self._begin()
         try:
             terminal = await work()
@@ -224,6 +226,27 @@ class Run:
         self.progress.counters = attrs.evolve(
             counters, request_seq=max(seq, counters.request_seq)
         )
+
+    async def _prepare(self) -> None:
+        # Before the start fact: a run that lacks its resources does not begin (RUN-07).
+        plan, prepare = self.active.plan, self.ports.prepare
+        if prepare is None:
+            return
+        try:
+            prepared = await prepare(plan, self.ports.tools)
+        except Exception as exc:
+            raise RunNotStartedError(f"run {plan.run_id} can't start: {exc}") from exc
+        first = prepared.at(self.active.draft.blocks)
+        refresh = self.ports.refresh or _Renewed(prepared, self.active.draft, first)
+        self.ports = attrs.evolve(self.ports, refresh=refresh)
+        self.use(first)
+
+    def use(self, fresh: Refreshed) -> None:
+        """Go on with other tools, instructions and readable folders (TOL-23)."""
+        self.ports = attrs.evolve(self.ports, tools=fresh.tools)
+        self.active.plan.view.replace_system(fresh.instructions)
+        if fresh.readable is not None:
+            self.active.plan.context.readable.folders = fresh.readable
 
     def keep_blocks(self) -> None:
         """Keep what the tape does not have yet, in case the process dies."""
@@ -272,6 +295,23 @@ class Run:
 
 @final
 @attrs.define(eq=False)
+class _Renewed:
+    """A refresh from the run's own snapshot; quiet as long as nothing has changed."""
+
+    prepared: Prepared
+    draft: Draft
+    last: Refreshed
+
+    async def __call__(self) -> Refreshed | None:
+        fresh = self.prepared.at(self.draft.blocks)
+        if fresh == self.last:
+            return None
+        self.last = fresh
+        return fresh
+
+
+@final
+@attrs.define(eq=False)
 class Loop:
     """Asks the model and works, round after round."""
 
@@ -294,6 +334,7 @@ class Loop:
 
     async def work(self) -> Terminal:
         """Perform the machine's commands until it ends."""
+        await self._remember()
         await self._end_inherited()
         begun = await self._begin()
         # After the judgement, which may have put a note behind a result.
@@ -311,6 +352,13 @@ class Loop:
             if isinstance(event, BatchEnded) and isinstance(command, AskModel):
                 await self._refresh()
         return command.terminal
+
+    async def _remember(self) -> None:
+        plan, ports = self.run.active.plan, self.run.ports
+        made = None if ports.contribute is None else await ports.contribute(plan)
+        if made is not None:
+            self.view.prefix_user(told(made))
+            ports.record.append_soon([contribution_fact(made)])
 
     async def _end_inherited(self) -> None:
         ends = inherited_ends(self.run.active.draft.blocks)
@@ -510,9 +558,8 @@ class Loop:
             _LOG.warning("the tools of run %s were not refreshed: %s", run_id, exc)
             return
         if fresh is not None:
-            self.run.ports = attrs.evolve(self.run.ports, tools=fresh.tools)
+            self.run.use(fresh)
             self.batch.use(self.run.ports)
-            self.view.replace_system(fresh.instructions)
 
 
 def make_batch(run: Run, conversation: Callable[[], Sequence[ChatMessage]]) -> Batch:

@@ -7,6 +7,7 @@ reaches back to an engine, a client or a registry.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import attrs
@@ -19,6 +20,7 @@ from greenroom.protocol import (
     Block,
     Change,
     ChatMessage,
+    ContributionMade,
     Fact,
     HookEvent,
     ItemId,
@@ -125,6 +127,42 @@ class Refreshed:
 
     tools: ToolSet
     instructions: str
+    readable: tuple[Path, ...] | None = None
+    """Folders outside the workspace that file tools may read; ``None``: as before."""
+
+
+class Prepared(Protocol):
+    """What a run begins with; a snapshot that no change from outside reaches."""
+
+    def at(self, blocks: Sequence[Block]) -> Refreshed:
+        """Return what is in force when the message has come to *blocks*.
+
+        Equal blocks give equal results, byte for byte.
+        """
+        ...
+
+
+class Prepare(Protocol):
+    """Gathers what a run begins with: Skills, tools, instructions (RUN-07)."""
+
+    async def __call__(self, plan: RunPlan, tools: ToolSet) -> Prepared:
+        """Return the snapshot for *plan*, whose tools are *tools* so far.
+
+        Bounded, and it may be cancelled; raising keeps the run from beginning.
+        """
+        ...
+
+
+class Contribute(Protocol):
+    """Asks the agent's memory for what a turn should know (SKL-07)."""
+
+    async def __call__(self, plan: RunPlan) -> ContributionMade | None:
+        """Return what became of it; ``None``: the agent remembers nothing.
+
+        Within `CONTRIBUTION_SECONDS`, and it never raises. Equal for all runs of a
+        turn. May be cancelled.
+        """
+        ...
 
 
 class Refresh(Protocol):
@@ -187,6 +225,10 @@ class RunPorts:
     context_budget: ContextBudget | None = None
     """``None``: everything fits; the provider says when it does not."""
     refresh: Refresh | None = None
+    """``None``: what `prepare` brought, as far as the message has come."""
+    prepare: Prepare | None = None
+    """``None``: the tools and the settings are all there is."""
+    contribute: Contribute | None = None
     gate: RateGate = attrs.field(factory=RateGate)
     """The provider's; every physical attempt enters it (TRY-20)."""
     authority: Callable[[int], bool] = _always_current

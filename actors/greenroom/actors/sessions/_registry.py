@@ -19,7 +19,7 @@ from greenroom.actors.gates import Gates
 from greenroom.actors.hooks import no_hooks
 from greenroom.actors.kernel import CancelCause, Clock, Ids, Ref, System
 from greenroom.actors.providers import Provider, RateGate
-from greenroom.actors.runs import reconcile
+from greenroom.actors.runs import Contribute, Prepare, reconcile
 from greenroom.actors.tools import INLINE_CHARS, ToolContext, ToolSet
 from greenroom.protocol import (
     GreenroomError,
@@ -54,7 +54,7 @@ from ._hub import Hub
 from ._ports import PieceWriter, StoreReaders
 from ._record import SessionRecord
 from ._session import Session
-from ._turn import Cost, SessionPorts, Turn, no_price
+from ._turn import Cost, SessionPorts, Turn, no_price, unheard
 from ._turns import unresolved
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
@@ -132,6 +132,12 @@ class SessionWorld:
     """One for each provider, by its id."""
     tell_hooks: Callable[[HookEvent], None] = no_hooks
     """Tells what happened to whoever looks on; never waits (SKL-10)."""
+    prepare: Prepare | None = None
+    """Gathers what a run begins with beside its tools (SKL-09)."""
+    contribute: Contribute | None = None
+    """Asks an agent's memory what a turn should know (SKL-07)."""
+    turn_settled: Callable[[SessionId, SessionSettings], None] = unheard
+    """Told when a turn has ended (SKL-08)."""
     admit: Callable[[str], Awaitable[None]] = _admit_all
     """Refuses a session, by raising, whose agent (by id) may not run here."""
     require: Callable[[Store, str], None] = _require_nothing
@@ -310,6 +316,9 @@ class Sessions:
             gates=world.gates,
             cost=world.cost,
             tell_hooks=world.tell_hooks,
+            prepare=world.prepare,
+            contribute=world.contribute,
+            turn_settled=world.turn_settled,
         )
         session = Session(
             session_id,

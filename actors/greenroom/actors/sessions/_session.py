@@ -447,6 +447,7 @@ class Session:
         self.history.append(turn.message)
         self._leave_turn("idle" if turn.message.status == "sent" else "error")
         self._inbox.waiters.settle(turn.command_id, TurnResult(turn.message))
+        self.ports.turn_settled(self.id, self.settings)
 
     def _fail_turn(self, failure: TurnFailedError) -> None:
         turn = self._turn()

@@ -10,7 +10,7 @@ import attrs
 from greenroom.actors.hooks import no_hooks
 from greenroom.actors.kernel import CancelCause, Exited, Ref, Stopped
 from greenroom.actors.providers import Provider, RateGate
-from greenroom.actors.runs import ActiveRun, Recovery, RunPorts
+from greenroom.actors.runs import ActiveRun, Contribute, Prepare, Recovery, RunPorts
 from greenroom.actors.tools import ToolContext, ToolSet
 from greenroom.protocol import (
     Block,
@@ -18,6 +18,7 @@ from greenroom.protocol import (
     ItemId,
     MessageRecord,
     RunId,
+    SessionId,
     SessionSettings,
     Usage,
     in_revisions,
@@ -52,6 +53,10 @@ def _nothing_waits() -> bool:
     return False
 
 
+def unheard(_session_id: SessionId, _settings: SessionSettings) -> None:
+    """Tell nobody."""
+
+
 @attrs.frozen
 class SessionPorts:
     """What a session is made from."""
@@ -73,6 +78,10 @@ class SessionPorts:
     cost: Cost = no_price
     """What usage of a provider's model costs; ``None``: not known."""
     tell_hooks: Callable[[HookEvent], None] = no_hooks
+    prepare: Prepare | None = None
+    contribute: Contribute | None = None
+    turn_settled: Callable[[SessionId, SessionSettings], None] = unheard
+    """Told when a turn has ended, whatever it came to; never waits (SKL-08)."""
 
     def for_run(
         self, settings: SessionSettings, hub: Hub, authority: Callable[[int], bool]
@@ -96,6 +105,8 @@ class SessionPorts:
             trace_soon=self.record.trace_soon,
             last_request=self.record.last_request,
             tell_hooks=self.tell_hooks,
+            prepare=self.prepare,
+            contribute=self.contribute,
         )
 
 

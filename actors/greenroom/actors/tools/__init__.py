@@ -31,6 +31,7 @@ from ._port import (
     Operation as Operation,
     PermissionRequired as PermissionRequired,
     Question as Question,
+    Readable as Readable,
     Reconciling as Reconciling,
     Tool as Tool,
     ToolContext as ToolContext,

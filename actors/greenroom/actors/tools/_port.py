@@ -41,6 +41,13 @@ DEFAULT_TOOL_SECONDS: Final = 900.0
 DEFAULT_CLEANUP_SECONDS: Final = 2.0
 
 
+@attrs.define(eq=False)
+class Readable:
+    """Folders outside the workspace that file tools may read; a run may get others."""
+
+    folders: tuple[Path, ...] = ()
+
+
 @attrs.frozen
 class ToolContext:
     """What a tool may know of its surroundings; the same for the whole of a run."""
@@ -58,6 +65,8 @@ class ToolContext:
     inline_chars: int = INLINE_CHARS
     """Longer output of list, find and grep is kept in a file; that of a command only
     where the context has no room for it (TOL-16)."""
+    readable: Readable = attrs.field(factory=Readable)
+    """The folders of the Skills that the run may use now (SKL-02)."""
 
 
 class Operation(Protocol):

@@ -117,6 +117,19 @@ class ToolSet:
             disabled=self._disabled | off,
         )
 
+    def including(self, *tools: Tool) -> ToolSet:
+        """Return the set with *tools* too; a name that is taken or disabled stays so."""
+        known = self._tools.keys() | self._disabled
+        added = {t.definition.name: t for t in tools if t.definition.name not in known}
+        if not added:
+            return self
+        every = dict(sorted((dict(self._tools) | added).items()))
+        return ToolSet(
+            definitions=tuple(tool.definition for tool in every.values()),
+            tools=MappingProxyType(every),
+            disabled=self._disabled,
+        )
+
     def find(self, name: str) -> Tool:
         """Return the tool called *name*.
 

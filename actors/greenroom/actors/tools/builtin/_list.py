@@ -46,7 +46,7 @@ async def _perform(arguments: ListArguments, operation: Operation) -> ToolResult
 
 
 def _judge(arguments: ListArguments, context: ToolContext) -> Place:
-    place = locate(arguments.path, context.workspace)
+    place = locate(arguments.path, context.workspace, *context.readable.folders)
     with opened_folder(place):
         return place
 

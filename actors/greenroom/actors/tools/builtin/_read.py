@@ -62,7 +62,9 @@ async def _perform(arguments: ReadArguments, operation: Operation) -> ToolResult
 
 
 def _judge(arguments: ReadArguments, context: ToolContext) -> Place:
-    place = locate(arguments.path, context.workspace, context.scratch)
+    place = locate(
+        arguments.path, context.workspace, context.scratch, *context.readable.folders
+    )
     if status(place) is None:
         raise ToolRefused(f"{place.shown!r} does not exist")
     return place

@@ -147,13 +147,13 @@ async def _grep(arguments: GrepArguments, operation: Operation) -> ToolResult:
 
 
 def _judge_folder(path: str, context: ToolContext) -> _Target:
-    place = locate(path, context.workspace)
+    place = locate(path, context.workspace, *context.readable.folders)
     with opened_folder(place):
         return _Target(place, place, "")
 
 
 def _judge_any(path: str, context: ToolContext) -> _Target:
-    place = locate(path, context.workspace, context.scratch)
+    place = locate(path, context.workspace, context.scratch, *context.readable.folders)
     if os.path.isdir(place.root.joinpath(*place.parts)):
         return _Target(place, place, "")
     if status(place) is None:

@@ -1,0 +1,97 @@
+"""What a run begins with: its agent's Skills, its workspace's words, its tools.
+
+Taken once, before the run's start fact (RUN-07). Nothing that is bound, unbound or
+edited afterwards reaches the run; the next one sees it (SKL-03). A part that can't be
+had is left out and logged: it can only grant less.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, final
+
+import attrs
+
+from greenroom.actors.runs import Prepared, Refreshed, RunPlan
+from greenroom.actors.tools import ToolSet
+from greenroom.protocol import (
+    Block,
+    GreenroomError,
+    PromptParts,
+    SkillNote,
+    assemble_prompt,
+)
+
+from ._activation import GUIDANCE, activated, activation_tool
+from ._environment import Environment
+from ._packages import Package
+from ._service import Skills, SkillView
+
+_LOG: Final = logging.getLogger("greenroom.skills")
+
+
+@final
+@attrs.frozen(eq=False)
+class Resources:
+    """Takes the snapshot of each run; the `prepare` port of runs."""
+
+    skills: Skills
+    environment: Environment
+
+    async def __call__(self, plan: RunPlan, tools: ToolSet) -> Prepared:
+        """See `greenroom.actors.runs.Prepare`."""
+        view = await self._skills(plan)
+        said = await self.environment.instructions(plan.context.workspace)
+        return Snapshot.take(plan.settings.system_prompt, said, view, tools)
+
+    async def _skills(self, plan: RunPlan) -> SkillView:
+        try:
+            return await self.skills.view(plan.settings.agent_id, plan.session_id)
+        except GreenroomError as exc:
+            _LOG.warning("run %s begins without Skills: %s", plan.run_id, exc)
+            return SkillView()
+
+
+@final
+@attrs.frozen(eq=False)
+class Snapshot:
+    """The Skills of one run, and what they make of its tools and instructions."""
+
+    prompt: str
+    said: str
+    view: SkillView
+    tools: ToolSet
+    is_offered: bool
+    """Whether the tool that puts Skills to use is among them."""
+
+    @classmethod
+    def take(cls, prompt: str, said: str, view: SkillView, tools: ToolSet) -> Snapshot:
+        """Return the snapshot of these."""
+        activation = activation_tool(view.catalogue.__contains__)
+        offered = tools.including(activation) if view.catalogue else tools
+        return cls(prompt, said, view, offered, offered is not tools)
+
+    def at(self, blocks: Sequence[Block]) -> Refreshed:
+        """See `greenroom.actors.runs.Prepared`."""
+        catalogue = self.view.catalogue
+        used = (set(self.view.effective) | activated(blocks)) & catalogue.keys()
+        notes = [_note(each, used=each.name in used) for each in catalogue.values()]
+        guidance = [GUIDANCE] if self.is_offered else []
+        parts = PromptParts(self.prompt, self.said, notes, guidance)
+        return Refreshed(self.tools, assemble_prompt(parts), _roots(catalogue, used))
+
+
+def _note(package: Package, *, used: bool) -> SkillNote:
+    text = package.text
+    return SkillNote(
+        package.name,
+        text.description,
+        str(package.root),
+        text.instructions if used else None,
+    )
+
+
+def _roots(catalogue: dict[str, Package], used: set[str]) -> tuple[Path, ...]:
+    return tuple(catalogue[name].root for name in sorted(used))
