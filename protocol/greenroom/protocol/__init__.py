@@ -245,6 +245,7 @@ from ._messages import (
     UserMessage as UserMessage,
     interaction_end as interaction_end,
 )
+from ._pairing import sendable_arguments as sendable_arguments
 from ._pending import (
     InputRefusedError as InputRefusedError,
     PendingInput as PendingInput,
@@ -411,4 +412,14 @@ from ._trace import (
     attempt_trace as attempt_trace,
 )
 from ._usage import add_usage as add_usage, usage_of as usage_of
-from ._view import ViewBuilder as ViewBuilder, sendable_arguments as sendable_arguments
+from ._view import (
+    Contribution as Contribution,
+    ContributionKind as ContributionKind,
+    Excluded as Excluded,
+    ExcludedReason as ExcludedReason,
+    IncludedReason as IncludedReason,
+    Part as Part,
+    SyntheticPart as SyntheticPart,
+    TurnStart as TurnStart,
+    ViewBuilder as ViewBuilder,
+)

@@ -1,53 +1,122 @@
-"""From records to the messages of one request: the pairing law, in one place.
+"""From a transcript to the messages of a request, in the order that keeps caches warm.
 
-Every request, of any kind, is made here. What comes out can always be sent: each call
-has exactly one result, in the next messages, in the order of the calls; arguments are
-JSON objects; names are such as a tool can have; call ids are unique in the whole
-request and the same after a reload; there is no NUL and no lone surrogate, nor one
-behind an escape; thinking, and the odder ids, go back only to the provider and model
-that they came from (`docs/design.md`, pairing).
+The system prompt; the user's first message, if what follows does not hold it; the
+checkpoint, which stands for what is left out; the history; the active turn, with
+what memory and directives contribute in front of the user's words (CTX-01). Every
+request, of any kind, is made here, and a builder knows of each part why it is in, and
+of each message of the transcript that is not, why not (CTX-05).
 
-The raw text of a malformed call stays in the record; only what is sent is mended.
+That all of it can be sent is `_pairing`'s concern.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from itertools import groupby
-from typing import Any, Final, final
+from collections.abc import Sequence
+from typing import Final, Literal, final
 
 import attrs
-import msgspec
 
-from ._canonical import safe_json, safe_text
+from ._canonical import safe_text, sha256_hex
+from ._ids import MessageId
 from ._messages import (
-    AssistantMessage,
     Block,
     ChatMessage,
-    ErrorBlock,
-    ImageBlock,
-    ImagePart,
     MessageRecord,
-    Reasoning,
-    ReasoningBlock,
     SystemMessage,
-    TextBlock,
     TextPart,
-    ToolCall,
-    ToolCallBlock,
-    ToolMessage,
     UserMessage,
 )
+from ._pairing import Pairing, user_message
 from ._rejection import MAX_REJECTED, RejectedItem, neutralised
 
-NO_RESULT: Final = "no result: the turn ended before this call had one"
-UNNAMED_TOOL: Final = "unnamed_tool"
-"""What a call without a name is sent back as; providers refuse an empty name."""
-MAX_NAME: Final = 64
-"""Characters of a name, and of an id that another provider made."""
+ContributionKind = Literal["memory_context", "directive_context"]
+IncludedReason = Literal[
+    "system_prompt",
+    "pinned_first_user",
+    "summary_checkpoint",
+    "reconstruction_checkpoint",
+    "selected_history",
+    "new_user_input",
+    "memory_context",
+    "directive_context",
+    "resume_target",
+    "tool_loop_message",
+]
+ExcludedReason = Literal[
+    "before_summary_cursor",
+    "compaction_indicator",
+    "pending_not_context_history",
+    "out_of_budget",
+    "empty_after_formatting",
+    "superseded",
+    "retracted",
+]
 
-_NOT_PLAIN: Final = re.compile("[^A-Za-z0-9_-]")
+MAX_EXCLUDED: Final = 64
+"""Ranges that are told apart; what is excluded beyond them widens the last range of the
+same reason, whose count stays exact."""
+
+
+@attrs.frozen
+class Part:
+    """Why a stretch of the messages of a request is in it."""
+
+    reason: IncludedReason
+    role: Literal["system", "user", "assistant", "mixed"]
+    start: int
+    """Number of its first message in the request."""
+    count: int
+    """Messages; 0 for what is inside the message at *start*."""
+    message_id: MessageId | None = None
+    orders: tuple[int, int] | None = None
+    """The first and the last place in the transcript that it is of."""
+    digest: str | None = None
+    """SHA-256 of a text that is from no message."""
+
+
+@attrs.frozen
+class Excluded:
+    """Messages of the transcript that a request does not carry."""
+
+    first: int
+    """Place in the transcript."""
+    last: int
+    count: int
+    reason: ExcludedReason
+
+
+@attrs.frozen
+class Contribution:
+    """A text that is from no message, and in which capacity it is there."""
+
+    kind: ContributionKind
+    text: str
+
+
+@attrs.frozen
+class SyntheticPart:
+    """A section of a checkpoint, known by its hash (CTX-02)."""
+
+    kind: Literal["summary_checkpoint", "reconstruction_checkpoint"]
+    digest: str
+
+
+@attrs.frozen
+class _Placed:
+    """A record in the history: where its messages begin."""
+
+    order: int
+    index: int
+    is_user: bool
+
+
+@attrs.frozen
+class TurnStart:
+    """Where a turn of the history begins."""
+
+    order: int
+    index: int
+    """Number of its first message behind those that stand in front of the history."""
 
 
 @final
@@ -57,17 +126,33 @@ class ViewBuilder:
 
     provider: str
     model: str
-    # Each id that was given out, with the last number put behind it. Some providers
-    # call every call the same: looking for a free number must not take ever longer.
-    _call_ids: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
-    _messages: list[ChatMessage] = attrs.field(factory=list[ChatMessage], init=False)
+    _system: SystemMessage | None = attrs.field(default=None, init=False)
+    _pin: MessageRecord | None = attrs.field(default=None, init=False)
+    _checkpoint: UserMessage | None = attrs.field(default=None, init=False)
+    _sections: tuple[SyntheticPart, ...] = attrs.field(default=(), init=False)
+    _body: Pairing = attrs.field(init=False)
+    _placed: list[_Placed] = attrs.field(factory=list[_Placed], init=False)
+    _excluded: list[Excluded] = attrs.field(factory=list[Excluded], init=False)
+    _last_order: int = attrs.field(default=0, init=False)
+    # The message of the user that the turn is about, without contributions; where it
+    # is in the body; and where the rounds of the run begin behind it.
+    _asked: UserMessage | None = attrs.field(default=None, init=False)
+    _asked_at: int = attrs.field(default=0, init=False)
+    _contributions: list[Contribution] = attrs.field(
+        factory=list[Contribution], init=False
+    )
+    _turn: MessageRecord | None = attrs.field(default=None, init=False)
+    _resumed_until: int | None = attrs.field(default=None, init=False)
     # Shared by all forks: what a provider refused once it refuses in later turns too.
     _rejected: list[RejectedItem] = attrs.field(factory=list[RejectedItem], init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._body = Pairing(self.provider, self.model)
 
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
         """What the next request carries."""
-        return neutralised(self._messages, self._rejected)
+        return neutralised((*self._front, *self._body.messages), self._rejected)
 
     def reject(self, item: RejectedItem) -> None:
         """Leave *item* out from now on, in every builder that this one came from."""
@@ -77,165 +162,260 @@ class ViewBuilder:
     def fork(self) -> ViewBuilder:
         """Return a builder that goes on from here and leaves this one as it is."""
         fork = ViewBuilder(self.provider, self.model)
-        fork._call_ids = self._call_ids.copy()
-        fork._messages = self._messages.copy()
+        fork._system, fork._pin = self._system, self._pin
+        fork._checkpoint, fork._sections = self._checkpoint, self._sections
+        fork._body = self._body.fork()
+        fork._placed, fork._excluded = self._placed.copy(), self._excluded.copy()
+        fork._last_order = self._last_order
+        fork._asked, fork._asked_at = self._asked, self._asked_at
+        fork._contributions = self._contributions.copy()
+        fork._turn, fork._resumed_until = self._turn, self._resumed_until
         fork._rejected = self._rejected
         return fork
+
+    #### In front of the history
 
     def add_system(self, text: str) -> None:
         """Put instructions first; nothing when *text* is blank."""
         if text.strip():
-            self._messages.append(SystemMessage(safe_text(text)))
+            self._system = SystemMessage(safe_text(text))
 
     def replace_system(self, text: str) -> None:
         """Put other instructions first; what was said stays as it is (TOL-23)."""
-        if self._messages and isinstance(self._messages[0], SystemMessage):
-            del self._messages[0]
-        if text.strip():
-            self._messages.insert(0, SystemMessage(safe_text(text)))
+        self._system = None
+        self.add_system(text)
 
-    def prefix_user(self, text: str) -> None:
-        """Put *text* before the words of the newest message, if the user's (SKL-07).
+    def pin(self, record: MessageRecord) -> None:
+        """Keep the user's message *record* in front while the history lacks it."""
+        self._pin = record
 
-        Instructions are never touched: what is remembered is no instruction.
-        """
-        last = self._messages[-1] if self._messages else None
-        if text and isinstance(last, UserMessage):
-            parts = (TextPart(safe_text(text)), *last.parts)
-            self._messages[-1] = UserMessage(parts)
+    def add_checkpoint(self, text: str, sections: Sequence[SyntheticPart]) -> None:
+        """Let *text* stand for the part of the transcript that is left out (CTX-02)."""
+        self._checkpoint = UserMessage((TextPart(safe_text(text)),))
+        self._sections = tuple(sections)
+
+    @property
+    def pinned(self) -> MessageRecord | None:
+        """The message that stands in front of a history that does not hold it."""
+        pin, first = self._pin, self._placed[0].order if self._placed else 0
+        return None if pin is None or 0 < first <= pin.order_seq else pin
+
+    @property
+    def _pin_message(self) -> UserMessage | None:
+        pinned = self.pinned
+        return None if pinned is None else user_message(pinned.blocks)
+
+    @property
+    def _front(self) -> tuple[ChatMessage, ...]:
+        front = (self._system, self._pin_message, self._checkpoint)
+        return tuple(message for message in front if message is not None)
+
+    #### The history
+
+    def leave_out(self, record: MessageRecord, reason: ExcludedReason) -> None:
+        """Say of *record*, the next of the transcript, why it is not in the view."""
+        self._skip_to(record.order_seq)
+        self._exclude(record.order_seq, record.order_seq, 1, reason)
 
     def add_record(self, record: MessageRecord) -> None:
-        """Add one message of the transcript."""
-        if record.role == "user":
-            self._add_user(record.blocks)
+        """Add one message of the transcript, behind those before it."""
+        self._skip_to(record.order_seq)
+        before = len(self._body.messages), self._body.messages[-1:]
+        self._body.add_record(record)
+        if (len(self._body.messages), self._body.messages[-1:]) == before:
+            order = record.order_seq
+            self._exclude(order, order, 1, "empty_after_formatting")
             return
-        same = (record.metadata.provider, record.metadata.model) == (
-            self.provider,
-            self.model,
+        placed = _Placed(record.order_seq, before[0], record.role == "user")
+        self._placed.append(placed)
+
+    def _skip_to(self, order: int) -> None:
+        # Places are given one after the other, so one that is missing was taken back.
+        first, last = self._last_order + 1, order - 1
+        if first <= last:
+            self._exclude(first, last, last - first + 1, "retracted")
+        self._last_order = max(self._last_order, order)
+
+    def _exclude(
+        self, first: int, last: int, count: int, reason: ExcludedReason
+    ) -> None:
+        held = self._excluded
+        full = len(held) >= MAX_EXCLUDED
+        looked_at = range(0 if full else max(0, len(held) - 1), len(held))
+        for at in reversed(looked_at):
+            before = held[at]
+            if before.reason == reason and (full or before.last == first - 1):
+                total = before.count + count
+                held[at] = Excluded(before.first, last, total, reason)
+                return
+        held.append(Excluded(first, last, count, reason))
+
+    @property
+    def turns(self) -> tuple[TurnStart, ...]:
+        """Where each turn of the history begins, the oldest first."""
+        starts = [
+            TurnStart(placed.order, placed.index)
+            for number, placed in enumerate(self._history)
+            if placed.is_user or number == 0
+        ]
+        return tuple(starts)
+
+    @property
+    def front_count(self) -> int:
+        """Messages in front of the history."""
+        return len(self._front)
+
+    def drop_turns(self, count: int) -> None:
+        """Leave the *count* oldest turns of the history out: there is no room."""
+        history = self._history
+        orders = [turn.order for turn in self.turns][count:]
+        keep = [placed for placed in history if orders and placed.order >= orders[0]]
+        dropped = history[: len(history) - len(keep)]
+        if not dropped:
+            return
+        at = keep[0].index if keep else self._end_of_history
+        excluded = Excluded(
+            dropped[0].order, dropped[-1].order, len(dropped), "out_of_budget"
         )
-        self.add_rounds(record.blocks, keep_reasoning=same)
-        if record.status == "error":
-            self._add_interruption(record)
+        self._excluded.append(excluded)
+        del self._body.messages[:at]
+        self._placed = [
+            attrs.evolve(placed, index=placed.index - at)
+            for placed in self._placed[len(dropped) :]
+        ]
+        self._asked_at -= at
+        if self._resumed_until is not None:
+            self._resumed_until -= at
+
+    @property
+    def _history(self) -> list[_Placed]:
+        return self._placed if self._asked is None else self._placed[:-1]
+
+    @property
+    def _end_of_history(self) -> int:
+        body = self._body.messages
+        return len(body) if self._asked is None else self._asked_at
+
+    #### The active turn
+
+    def begin_turn(self, message: MessageRecord) -> None:
+        """Go on to the turn that *message*, the assistant's, is to hold.
+
+        The newest message of the history is what the user asks now.
+        """
+        self._turn = message
+        last = self._body.messages[-1] if self._body.messages else None
+        if isinstance(last, UserMessage) and self._placed and self._placed[-1].is_user:
+            self._asked, self._asked_at = last, len(self._body.messages) - 1
+
+    def prefix_user(self, text: str, kind: ContributionKind = "memory_context") -> None:
+        """Put *text* before the words of the newest message, if the user's (SKL-07).
+
+        Instructions are never touched: what is remembered is no instruction. Memory
+        stands before directives.
+        """
+        if not text or (self._asked is None and not self._begin_with_newest()):
+            return
+        self._contributions.append(Contribution(kind, safe_text(text)))
+        self._contributions.sort(key=lambda each: each.kind == "directive_context")
+        self._renew_asked()
+
+    def drop_contributions(self, kind: ContributionKind) -> None:
+        """Leave what was contributed as *kind* out: there is no room."""
+        kept = [each for each in self._contributions if each.kind != kind]
+        if len(kept) < len(self._contributions):
+            self._contributions = kept
+            self._renew_asked()
+
+    def _begin_with_newest(self) -> bool:
+        last = self._body.messages[-1] if self._body.messages else None
+        if isinstance(last, UserMessage):
+            self._asked, self._asked_at = last, len(self._body.messages) - 1
+        return self._asked is not None
+
+    def _renew_asked(self) -> None:
+        assert self._asked is not None
+        texts = [TextPart(each.text) for each in self._contributions]
+        asked = UserMessage((*texts, *self._asked.parts))
+        self._body.messages[self._asked_at] = asked
+
+    @property
+    def contributions(self) -> tuple[Contribution, ...]:
+        """What stands before the words of the user."""
+        return tuple(self._contributions)
+
+    def add_resumed(self, blocks: Sequence[Block]) -> None:
+        """Add the rounds of the turn that runs before this one have made."""
+        self.add_rounds(blocks)
+        self._resumed_until = len(self._body.messages)
 
     def add_rounds(
         self, blocks: Sequence[Block], *, keep_reasoning: bool = True
     ) -> None:
         """Add the rounds that *blocks* of an assistant message make up."""
-        for _, group in groupby(blocks, key=lambda block: block.round):
-            self._add_round(tuple(group), keep_reasoning=keep_reasoning)
+        self._body.add_rounds(blocks, keep_reasoning=keep_reasoning)
 
-    def _add_user(self, blocks: Iterable[Block]) -> None:
-        parts: list[TextPart | ImagePart] = []
-        for block in blocks:
-            if isinstance(block, TextBlock) and block.text:
-                parts.append(TextPart(safe_text(block.text)))
-            elif isinstance(block, ImageBlock):
-                image = ImagePart(safe_text(block.media_type), safe_text(block.data))
-                parts.append(image)
-        if parts:
-            self._messages.append(UserMessage(tuple(parts)))
+    #### What it is made of
 
-    def _add_round(self, blocks: Sequence[Block], *, keep_reasoning: bool) -> None:
-        text = "".join(block.text for block in blocks if isinstance(block, TextBlock))
-        # Providers refuse a message of nothing but spaces.
-        text = text if text.strip() else ""
-        reasoning = tuple(
-            Reasoning(safe_text(block.text), _safe_options(block.options))
-            for block in blocks
-            if keep_reasoning and isinstance(block, ReasoningBlock)
-        )
-        pairs = [
-            (block, self._call(block, foreign=not keep_reasoning))
-            for block in blocks
-            if isinstance(block, ToolCallBlock)
+    @property
+    def excluded(self) -> tuple[Excluded, ...]:
+        """The messages of the transcript that are not in it; the active one too."""
+        turn = self._turn
+        has_rounds = len(self._body.messages) > self._asked_at + 1
+        if turn is None or (self._asked is not None and has_rounds):
+            return tuple(self._excluded)
+        order = turn.order_seq
+        placeholder = Excluded(order, order, 1, "pending_not_context_history")
+        return (*self._excluded, placeholder)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The messages, part by part in their order, and why each is there."""
+        parts = [*self._front_parts(), *self._turn_parts()]
+        return tuple(part for part in parts if part.count or part.digest)
+
+    def _front_parts(self) -> list[Part]:
+        parts = list[Part]()
+        if self._system is not None:
+            parts.append(Part("system_prompt", "system", 0, 1))
+        if (pinned := self.pinned) is not None and self._pin_message is not None:
+            orders = pinned.order_seq, pinned.order_seq
+            at = len(parts)
+            parts.append(Part("pinned_first_user", "user", at, 1, pinned.id, orders))
+        at = len(parts)
+        if self._checkpoint is not None:
+            parts += [
+                Part(each.kind, "user", at, int(not number), digest=each.digest)
+                for number, each in enumerate(self._sections)
+            ]
+        history, at = self._history, self.front_count
+        if history:
+            orders = history[0].order, history[-1].order
+            count = self._end_of_history
+            parts.append(Part("selected_history", "mixed", at, count, orders=orders))
+        return parts
+
+    def _turn_parts(self) -> list[Part]:
+        if self._asked is None:
+            return []
+        at, end = self.front_count + self._asked_at, len(self._body.messages)
+        order = self._placed[-1].order if self._placed else 0
+        rounds = self._asked_at + 1
+        resumed = max(rounds, self._resumed_until or 0)
+        turn = self._turn
+        of = (turn.id, (turn.order_seq, turn.order_seq)) if turn else (None, None)
+        return [
+            Part("new_user_input", "user", at, 1, orders=(order, order)),
+            *(
+                Part(each.kind, "user", at, 0, digest=sha256_hex(each.text))
+                for each in self._contributions
+            ),
+            Part("resume_target", "mixed", at + 1, resumed - rounds, *of),
+            Part(
+                "tool_loop_message",
+                "mixed",
+                at + 1 + resumed - rounds,
+                end - resumed,
+                *of,
+            ),
         ]
-        if not text and not pairs:
-            # Thinking alone is no message: providers refuse one without content.
-            return
-        calls = tuple(call for _, call in pairs)
-        self._say(
-            AssistantMessage(text=safe_text(text), reasoning=reasoning, calls=calls)
-        )
-        self._messages.extend(_result(block, call) for block, call in pairs)
-
-    def _call(self, block: ToolCallBlock, *, foreign: bool) -> ToolCall:
-        call_id = block.call_id
-        return ToolCall(
-            id=self._unique(_plain(call_id) if foreign else call_id),
-            name=_sendable_name(block.name),
-            arguments=sendable_arguments(block.arguments),
-            options=None if foreign else _safe_options(block.options),
-        )
-
-    def _unique(self, call_id: str) -> str:
-        wanted = safe_text(call_id) or "call"
-        unique, number = wanted, self._call_ids.get(wanted, 1)
-        while unique in self._call_ids:
-            number += 1
-            unique = f"{wanted}-{number}"
-        self._call_ids[wanted] = number
-        self._call_ids.setdefault(unique, 1)
-        return unique
-
-    def _add_interruption(self, record: MessageRecord) -> None:
-        # The model must know that its work was cut, or it repeats or forgets it.
-        why = next(
-            (block.text for block in record.blocks if isinstance(block, ErrorBlock)),
-            "interrupted",
-        )
-        note = f"[this turn ended early: {safe_text(why)}]"
-        self._say(AssistantMessage(text=note))
-
-    def _say(self, message: AssistantMessage) -> None:
-        # Templates of many models refuse two assistant messages in a row.
-        last = self._messages[-1] if self._messages else None
-        if isinstance(last, AssistantMessage) and not last.calls:
-            message = AssistantMessage(
-                text="\n\n".join(filter(None, (last.text, message.text))),
-                reasoning=last.reasoning + message.reasoning,
-                calls=message.calls,
-            )
-            self._messages.pop()
-        self._messages.append(message)
-
-
-def sendable_arguments(raw: str) -> str:
-    """Return *raw* if it is a JSON object that can be sent again, else ``{}``."""
-    text = safe_text(raw)
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return "{}"
-    if not isinstance(value, dict):
-        return "{}"
-    if "\\u0000" not in text:
-        return text
-    # An escaped NUL is one again as soon as somebody reads the arguments.
-    safe = safe_json(value)
-    return text if safe == value else msgspec.json.encode(safe).decode()
-
-
-def _sendable_name(name: str) -> str:
-    plain = _plain(name)
-    return plain if plain.strip("_-") else UNNAMED_TOOL
-
-
-def _plain(word: str) -> str:
-    return _NOT_PLAIN.sub("_", word)[:MAX_NAME]
-
-
-def _safe_options(options: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if options is None else safe_json(options)
-
-
-def _result(block: ToolCallBlock, call: ToolCall) -> ToolMessage:
-    if block.response is None:
-        return ToolMessage(
-            call_id=call.id, name=call.name, text=NO_RESULT, is_error=True
-        )
-    return ToolMessage(
-        call_id=call.id,
-        name=call.name,
-        text=safe_text(block.response),
-        is_error=block.status == "error",
-    )
