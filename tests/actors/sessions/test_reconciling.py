@@ -12,7 +12,7 @@ from kit.aftermath import problems
 from kit.rehearsal import calls_of, read_tape
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from greenroom.engine import Grant, Operation, tool
+from greenroom.engine import Grant, Operation, ToolResult, tool
 from greenroom.protocol import (
     DispatchCommitted,
     GreenroomError,
@@ -82,6 +82,14 @@ async def is_late(doubt):
 async def never_ends(doubt):
     with trio.CancelScope(shield=True):
         await trio.sleep(1_000)
+
+
+async def says_nothing_usable(doubt):
+    return ToolResult("shipped", locations=("no place",))  # pyright: ignore[reportArgumentType] - junk on purpose
+
+
+async def in_unsafe_text(doubt):
+    return ToolResult("shipped", title="a\x00b\ud800")
 
 
 def crashed(tmp_path, world, *, rounds=1, permission=None):
@@ -171,7 +179,9 @@ def test_what_the_tool_knows_becomes_the_result_and_nothing_runs_again(
     assert problems(tmp_path / "state") == []
 
 
-@pytest.mark.parametrize("knows", [not_known, raises, is_late, never_ends])
+@pytest.mark.parametrize(
+    "knows", [not_known, raises, is_late, never_ends, says_nothing_usable]
+)
 def test_what_is_not_known_stays_in_doubt_within_a_bound(tmp_path, knows):
     world, clock = World(knows=knows), MockClock(autojump_threshold=0)
     session_id = crashed(tmp_path, world)
@@ -182,6 +192,13 @@ def test_what_is_not_known_stays_in_doubt_within_a_bound(tmp_path, knows):
     assert HONEST in got["told"][0].text
     assert OPERATION_RECONCILED not in [e.fact.name for e in got["tape"]]
     assert len(world.shipped) == 1
+
+
+def test_what_a_tool_knows_is_stored_in_safe_text(tmp_path):
+    world = World(knows=in_unsafe_text)
+    session_id = crashed(tmp_path, world)
+    got = reloaded(tmp_path, session_id, world.tool())
+    assert (got["call"].response, got["call"].title) == ("shipped", "a\ufffdb\ufffd")
 
 
 def test_a_tool_that_is_gone_or_can_not_tell_is_not_asked(tmp_path):

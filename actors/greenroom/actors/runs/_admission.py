@@ -21,6 +21,7 @@ from greenroom.actors.tools import (
     Tool,
     ToolRefused,
     decode_arguments,
+    received_needs,
 )
 from greenroom.protocol import (
     ASK_USER,
@@ -114,8 +115,14 @@ class Gates:
             return admitted
         return await self._judge(admitted, what, "pre-check-permission")
 
-    async def ask_again(self, item: Admitted, needs: Needs) -> Admission:
+    async def ask_again(self, item: Admitted, asked: Needs) -> Admission:
         """Judge what the call *item* asked for while it ran, before its dispatch."""
+        try:
+            needs = received_needs(asked)
+        except ToolRefused as exc:
+            return Refused(item.call, str(exc))
+        if isinstance(needs, Question):
+            return Refused(item.call, "a tool that runs may only ask for a permission")
         if item.granted:
             # It was allowed and asks for more: that is the user's to decide.
             return Asks(item.call, needs, "post-call-permission")
@@ -126,7 +133,8 @@ class Gates:
         self, tool: Tool, arguments: dict[str, Any]
     ) -> Needs | Question:
         with trio.move_on_after(PRECHECK_SECONDS):
-            return await tool.precheck(arguments, self.plan.context)
+            said = await tool.precheck(arguments, self.plan.context)
+            return received_needs(said)
         raise ToolRefused(
             f"the tool did not say within {PRECHECK_SECONDS:g} s what it needs"
         )

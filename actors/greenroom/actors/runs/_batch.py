@@ -223,14 +223,18 @@ class Batch:
         outcomes: Sequence[outcome.Outcome[Any]],
     ) -> None:
         self._raise_failure(operations)
+        questions: list[tuple[Admitted, PermissionRequired]] = []
         for item, ended in zip(admitted, outcomes, strict=True):
             error = ended.error if isinstance(ended, outcome.Error) else None
             if isinstance(error, PermissionRequired):
-                await self._settle_question(item, error)
+                questions.append((item, error))
             elif error is not None:
                 self._finish(item.call, ToolResult(describe(error), is_error=True))
             else:
                 self._finish(item.call, ended.unwrap())
+        # Last: what is known has its place before anything is waited for again.
+        for item, error in questions:
+            await self._settle_question(item, error)
 
     async def _settle_question(self, item: Admitted, asked: PermissionRequired) -> None:
         admission = await self.gates.ask_again(item, asked.needs)

@@ -25,6 +25,7 @@ from greenroom.actors.tools import (
     ToolContext,
     ToolRefused,
     ToolResult,
+    received_result,
 )
 from greenroom.protocol import (
     Change,
@@ -159,12 +160,15 @@ class RunOperation:
             return
         block = self.draft.block(self.call.id)
         assert isinstance(block, ToolCallBlock)
+        told = received_result(
+            ToolResult("", False, tuple(locations), tuple(diffs), title)
+        )
         change = self.draft.replace(
             msgspec.structs.replace(
                 block,
-                title=block.title if title is None else title,
-                locations=tuple(locations) or block.locations,
-                diffs=tuple(diffs) or block.diffs,
+                title=block.title if told.title is None else told.title,
+                locations=told.locations or block.locations,
+                diffs=told.diffs or block.diffs,
             )
         )
         self._changed(change)
@@ -183,7 +187,7 @@ class RunOperation:
             JournalError: a strict fact could not be committed.
         """
         try:
-            result = await self._run(tool, arguments)
+            result = received_result(await self._run(tool, arguments))
         except trio.Cancelled:
             raise
         except PermissionRequired as exc:
@@ -245,8 +249,12 @@ def describe(exc: BaseException) -> str:
     """Return what the model is told of a tool that raised."""
     if isinstance(exc, ToolRefused):
         return str(exc)
-    text = str(exc).strip()
     name = type(exc).__name__
+    try:
+        text = str(exc).strip()
+    except Exception:
+        # An error that can't even say what it is.
+        text = ""
     return f"the tool failed: {name}: {text}" if text else f"the tool failed: {name}"
 
 

@@ -27,6 +27,7 @@ from greenroom.actors.tools import (
     ToolResult,
     ToolSet,
     decode_arguments,
+    received_result,
 )
 from greenroom.protocol import (
     Fact,
@@ -148,10 +149,14 @@ async def _outcome(
 def _known(
     question: _Question, ended: outcome.Outcome[Any] | None
 ) -> ToolResult | None:
-    if isinstance(ended, outcome.Value) and isinstance(ended.value, ToolResult):
-        return bounded(ended.value)
-    if not (isinstance(ended, outcome.Value) and ended.value is None):
-        why = "late" if ended is None else repr(ended)[:500]
+    try:
+        said = None if ended is None else ended.unwrap()
+        if said is not None:
+            return bounded(received_result(said))
+        why = "late" if ended is None else None
+    except Exception as exc:
+        why = repr(exc)[:500]
+    if why is not None:
         _LOG.warning(
             "tool %r could not tell what became of %s: %s",
             question.block.name,

@@ -38,6 +38,10 @@ from ._port import (
     ToolRefused as ToolRefused,
     ToolResult as ToolResult,
 )
+from ._received import (
+    received_needs as received_needs,
+    received_result as received_result,
+)
 from ._registry import (
     Contribution as Contribution,
     Scope as Scope,

@@ -119,9 +119,21 @@ class Operation(Protocol):
         ...
 
 
+def _is_time(_: object, attribute: attrs.Attribute[float], value: object) -> None:
+    # Not a number is neither.
+    if not (isinstance(value, int | float) and value >= 0):
+        raise ValueError(
+            f"{attribute.name} must be a number of seconds, 0 or more, got {value!r}"
+        )
+
+
 @attrs.frozen
 class Needs:
-    """What a call wants, said before it may run: pure data, no effect."""
+    """What a call wants, said before it may run: pure data, no effect.
+
+    Raises:
+        ValueError: a time is not a number, or below 0.
+    """
 
     permission: str | None
     """One line for the user ("write src/a.py"); ``None``: nothing to ask."""
@@ -138,9 +150,9 @@ class Needs:
     discarded (INT-10); an external agent asks through the call."""
     reviewable: bool = False
     """The reviewer of ``auto_approve`` looks at it though nothing is asked (TOL-11)."""
-    timeout: float = DEFAULT_TOOL_SECONDS
+    timeout: float = attrs.field(default=DEFAULT_TOOL_SECONDS, validator=_is_time)
     """Seconds the call may take once it runs; then it is cancelled and has failed."""
-    cleanup: float = DEFAULT_CLEANUP_SECONDS
+    cleanup: float = attrs.field(default=DEFAULT_CLEANUP_SECONDS, validator=_is_time)
     """Seconds it may take to end after that; then it is left behind."""
 
 
