@@ -28,6 +28,8 @@ from greenroom.protocol import (
     Wake,
     joined,
     merged_input,
+    next_input,
+    recovered_inputs,
 )
 
 PICTURE = ImagePart("image/png", "aWNvbg==")
@@ -180,7 +182,7 @@ def test_a_promotion_makes_one_row_of_both() -> None:
 
 def _next(inputs: PendingInputs, wake: Wake = Wake.MANUAL, **given: Any) -> str | None:
     conditions: dict[str, Any] = {"state": "idle"} | given
-    row = inputs.next(wake, **conditions)
+    row = next_input(inputs, wake, **conditions)
     return None if row is None else row.id
 
 
@@ -190,7 +192,7 @@ def test_each_condition_alone_keeps_the_lanes_closed() -> None:
     assert _next(inputs) == "a"
     assert _next(inputs, state="generating") is None
     assert _next(inputs, interaction=True) is None
-    assert _next(inputs, awaits_follow_up=True) is None
+    assert _next(inputs, kept_back=("a", "b")) is None
     assert _next(inputs.claim("a", now=2.0).inputs) is None
     assert _next(inputs.block("a", ["no images"], now=2.0).inputs) is None
     assert _next(inputs.block("b", ["no images"], now=2.0).inputs) is None
@@ -202,16 +204,45 @@ def test_each_condition_alone_keeps_the_lanes_closed() -> None:
 def test_the_users_own_message_goes_first_when_it_is_awaited() -> None:
     inputs = queued("a").enqueue("mine", said("mine"), now=2.0, sent=True).inputs
 
-    assert _next(inputs, awaits_follow_up=True) == "mine"
+    assert _next(inputs, kept_back=("a",)) == "mine"
+    assert _next(inputs, kept_back=("a", "mine")) is None
     assert _next(inputs) == "a"
+    # What was said to the turn is in the transcript already, so it is read first.
+    steered = inputs.add_steer("s", said("s"), MessageId("m"), now=3.0).inputs
+    assert _next(steered, kept_back=("a", "s")) == "s"
+    assert _next(steered, kept_back=("a", "s", "mine")) is None
 
 
 def test_what_is_held_goes_on_with_the_next_input_or_a_release() -> None:
     held = queued("a").hold(now=2.0).inputs
 
+    assert not held.hold(now=3.0).revisions
     assert held.rows[0].delivery == "held"
     assert _next(held.release(now=3.0).inputs) == "a"
     assert _next(held.enqueue("b", said("b"), now=3.0).inputs) == "a"
+
+
+def test_a_prompt_that_somebody_waits_for_lets_the_others_go_on_before_it() -> None:
+    inputs = queued("a").enqueue("p", said("p"), now=2.0, sent=True).inputs
+
+    assert inputs.hold(now=3.0).revisions == ()
+    assert _next(inputs, Wake.COMPLETED, state="error") == "a"
+    assert _next(queued("a"), Wake.COMPLETED, state="error") is None
+
+
+def test_an_input_whose_turn_never_began_comes_back_in_front() -> None:
+    inputs = queued("a", "b").claim("a", now=2.0).inputs
+
+    change = inputs.give_back("p", said("p"), now=3.0)
+    assert order(change.inputs) == [("p", 1), ("a", 2), ("b", 3)]
+    assert change.inputs.find("p").delivery == "returned"
+    assert [row.id for row in change.revisions] == ["p", "a", "b"]
+
+
+def test_nothing_pulls_the_ground_from_inputs_that_wait() -> None:
+    PendingInputs().check_inactive("a fork")
+
+    assert code_of(lambda: queued("a").check_inactive("a fork")) == "inputs_active"
 
 
 def test_a_blocked_input_is_tried_again_or_goes_on_with_less() -> None:
@@ -230,11 +261,14 @@ def test_a_blocked_input_is_tried_again_or_goes_on_with_less() -> None:
 
 
 def test_a_failed_turn_brings_a_queued_input_back_to_its_place() -> None:
-    inputs = queued("a", "b").claim("a", now=2.0).inputs
+    inputs = queued("a", "b").claim("a", now=2.0, message_id=MessageId("m")).inputs
 
     back = inputs.settle("a", "returned", now=3.0).inputs
     assert order(back) == [("a", 1), ("b", 2)]
-    assert back.rows[0].returned
+    assert (back.rows[0].delivery, back.rows[0].message_ids) == ("returned", ())
+    # It does not fail again and again: the next one, or the user, lets it go on.
+    assert _next(back, Wake.ENQUEUE, state="error") == "b"
+    assert _next(back.enqueue("c", said("c"), now=4.0).inputs) == "a"
     assert back.settle("a", "delivered", now=4.0).revisions == ()
 
 
@@ -254,7 +288,7 @@ def test_a_restart_settles_what_was_claimed_and_unblocks_a_steer() -> None:
     inputs = inputs.add_steer("s", said("go"), MessageId("m"), now=2.0).inputs
     inputs = inputs.block("s", ["no images"], now=2.0).inputs
 
-    change = inputs.recovered(lambda row: row.id == "shown", now=9.0)
+    change = recovered_inputs(inputs, lambda row: row.id == "shown", now=9.0)
 
     assert [(r.id, r.mode, r.state, r.order) for r in change.inputs.rows] == [
         ("lost", "queue", "pending", 1),
@@ -268,7 +302,7 @@ def test_a_restart_consumes_a_claimed_steer() -> None:
     inputs = PendingInputs().add_steer("s", said("go"), MessageId("m"), now=1.0).inputs
     inputs = inputs.claim("s", now=2.0, reply=MessageId("r")).inputs
 
-    assert inputs.recovered(lambda _: False, now=3.0).inputs.rows == ()
+    assert recovered_inputs(inputs, lambda _: False, now=3.0).inputs.rows == ()
 
 
 #### As a machine
@@ -339,6 +373,8 @@ class Lanes(RuleBasedStateMachine):
                     lambda: inputs.degrade(name, said("less"), now=2.0),
                     lambda: inputs.settle(name, "delivered", now=2.0),
                     lambda: inputs.settle(name, "returned", now=2.0),
+                    lambda: inputs.give_back(message, said(message), now=2.0),
+                    lambda: inputs.requeue(name, now=2.0),
                     lambda: inputs.hold(now=2.0),
                     lambda: inputs.release(now=2.0),
                 ]
@@ -348,13 +384,13 @@ class Lanes(RuleBasedStateMachine):
 
     @rule(wake=st.sampled_from(list(Wake)))
     def let_in(self, wake: Wake) -> None:
-        row = self.inputs.next(wake, state="idle")
+        row = next_input(self.inputs, wake, state="idle")
         if row is not None:
             self.take(lambda: self.inputs.claim(row.id, now=3.0))
 
     @rule(known=st.booleans())
     def restart(self, known: bool) -> None:
-        self.take(lambda: self.inputs.recovered(lambda _: known, now=4.0))
+        self.take(lambda: recovered_inputs(self.inputs, lambda _: known, now=4.0))
         assert self.inputs.claimed is None
 
     @invariant()
@@ -370,6 +406,7 @@ class Lanes(RuleBasedStateMachine):
     @invariant()
     def the_bounds_hold(self) -> None:
         unsent = [r for r in self.inputs.queue if not r.sent and r.state != "claimed"]
+        # What came back had its place before.
         came_back = [row for row in unsent if row.returned]
         assert len(unsent) - len(came_back) <= MAX_QUEUED + 1
         assert len([r for r in self.inputs.rows if r.state == "claimed"]) <= 1

@@ -220,9 +220,9 @@ def prompt_not_settled() -> Generator[None]:
 def recovery_without_acknowledgement() -> Generator[None]:
     append = recovery._append
 
-    def forget(store: Any, grant: Any, facts: Any, now: float) -> Any:
+    def forget(store: Any, grant: Any, head: Any, facts: Any, now: float) -> Any:
         kept = [fact for fact in facts if fact.name != RUN_ACKNOWLEDGED]
-        return append(store, grant, kept, now)
+        return append(store, grant, head, kept, now)
 
     with replaced(recovery, "_append", forget):
         yield

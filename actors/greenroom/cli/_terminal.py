@@ -19,6 +19,7 @@ from greenroom.protocol import (
     ErrorBlock,
     Event,
     ImageBlock,
+    InputsChanged,
     InteractionSettled,
     ItemId,
     MessageId,
@@ -125,7 +126,7 @@ class Terminal:
                 self._show_status(event)
             case PlanUpdated():
                 self._show_plan(event.plan)
-            case SessionUpdated() | InteractionSettled():
+            case SessionUpdated() | InteractionSettled() | InputsChanged():
                 # The answer is shown with its message.
                 pass
             case _:

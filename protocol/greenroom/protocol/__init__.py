@@ -74,7 +74,12 @@ from ._canonical import (
     safe_text as safe_text,
     sha256_hex as sha256_hex,
 )
-from ._commands import Command as Command, PromptCommand as PromptCommand
+from ._commands import (
+    Command as Command,
+    PromptCommand as PromptCommand,
+    QueueCommand as QueueCommand,
+    SteerCommand as SteerCommand,
+)
 from ._context_recovery import RecoveryLatch as RecoveryLatch
 from ._counters import (
     MAX_SAFE_INTEGER as MAX_SAFE_INTEGER,
@@ -96,6 +101,11 @@ from ._draft import (
     Draft as Draft,
     item_kind as item_kind,
 )
+from ._drain import (
+    Wake as Wake,
+    next_input as next_input,
+    recovered_inputs as recovered_inputs,
+)
 from ._errors import (
     CorruptStoreError as CorruptStoreError,
     DiskFullError as DiskFullError,
@@ -112,6 +122,7 @@ from ._estimate import Calibration as Calibration, estimate_tokens as estimate_t
 from ._events import (
     EVENTS_VERSION as EVENTS_VERSION,
     Event as Event,
+    InputsChanged as InputsChanged,
     Interaction as Interaction,
     InteractionSettled as InteractionSettled,
     MessagesChanged as MessagesChanged,
@@ -207,9 +218,10 @@ from ._journal import (
 )
 from ._lanes import (
     MAX_QUEUED as MAX_QUEUED,
+    MAX_SENT as MAX_SENT,
     InputChange as InputChange,
     PendingInputs as PendingInputs,
-    Wake as Wake,
+    Settlement as Settlement,
 )
 from ._messages import (
     ActionBlock as ActionBlock,
@@ -247,7 +259,9 @@ from ._messages import (
 )
 from ._pairing import sendable_arguments as sendable_arguments
 from ._pending import (
+    Delivery as Delivery,
     InputRefusedError as InputRefusedError,
+    Parts as Parts,
     PendingInput as PendingInput,
     joined as joined,
     merged_input as merged_input,
@@ -412,6 +426,11 @@ from ._trace import (
     attempt_trace as attempt_trace,
 )
 from ._usage import add_usage as add_usage, usage_of as usage_of
+from ._user_message import (
+    command_of as command_of,
+    user_blocks as user_blocks,
+    user_message as user_message,
+)
 from ._view import (
     Contribution as Contribution,
     ContributionKind as ContributionKind,

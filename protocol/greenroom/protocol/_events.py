@@ -16,6 +16,7 @@ from ._agent_config import Names
 from ._budget import Budget
 from ._ids import ItemId, MessageId, RunId, SessionId
 from ._messages import Block, InteractionEnd, MessageRecord
+from ._pending import PendingInput
 
 EVENTS_VERSION: Final = 1
 
@@ -209,6 +210,21 @@ class SessionUpdated(
     settings: SessionSettings
 
 
+class InputsChanged(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="session/inputs_changed",
+    rename="camel",
+):
+    """A pending input has a new revision; one that is consumed has left (PIN-01)."""
+
+    session_id: SessionId
+    seq: int
+    input: PendingInput
+    """Its parts are absent where they did not change."""
+
+
 Event = (
     StreamUpdated
     | StatusChanged
@@ -218,6 +234,7 @@ Event = (
     | InteractionSettled
     | PlanUpdated
     | SessionUpdated
+    | InputsChanged
 )
 
 
@@ -241,3 +258,5 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     messages: tuple[MessageRecord, ...]
     """The newest page, oldest first; a message in progress as it is now."""
     plan: Plan | None = None
+    inputs: tuple[PendingInput, ...] = ()
+    """What waits for its turn, in the order in which it is let in."""

@@ -14,6 +14,7 @@ import msgspec
 from ._errors import CorruptStoreError
 from ._events import (
     Event,
+    InputsChanged,
     InteractionSettled,
     MessagesChanged,
     Plan,
@@ -25,6 +26,7 @@ from ._events import (
 )
 from ._facts import TapeEntry
 from ._messages import ActionBlock, MessageRecord, interaction_end
+from ._pending import PendingInput
 
 
 def events_of(entry: TapeEntry) -> tuple[Event, ...]:
@@ -54,6 +56,9 @@ def _events_of(entry: TapeEntry) -> tuple[Event, ...]:
         case "session/configured":
             settings = msgspec.json.decode(payload, type=SessionSettings)
             return (SessionUpdated(session_id=session_id, seq=seq, settings=settings),)
+        case "input/recorded":
+            row = msgspec.json.decode(payload, type=PendingInput)
+            return (InputsChanged(session_id=session_id, seq=seq, input=row),)
         case _:
             return ()
 

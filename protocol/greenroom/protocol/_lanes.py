@@ -14,22 +14,25 @@ as ``consumed``, once; what was accepted and is not consumed is a row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from enum import IntEnum
 from typing import Final, Literal, final
 
 import attrs
 import msgspec
 
-from ._events import SessionState
 from ._ids import MessageId
-from ._messages import TextPart
 from ._pending import (
-    INPUT_TRANSITIONS,
     InputEnd,
     InputRefusedError,
     Parts,
     PendingInput,
+    changed_rows,
+    check_steer,
+    header,
     joined,
+    locked,
+    newest,
+    place,
+    stepped,
 )
 
 MAX_QUEUED: Final = 5
@@ -38,24 +41,7 @@ MAX_QUEUED: Final = 5
 MAX_SENT: Final = 64
 """Prompts with somebody who waits for their turn, in one session."""
 
-MAX_STEER_MESSAGES: Final = 64
-"""Messages that one steer may be made of."""
-
-MAX_STEER_CHARS: Final = 400_000
-"""Text of one steer, all its messages together."""
-
 Settlement = Literal["delivered", "returned"]
-
-
-class Wake(IntEnum):
-    """Why the lanes are looked at; of several reasons the strongest counts (PIN-09)."""
-
-    COMPLETED = 0
-    """A turn has ended."""
-    ENQUEUE = 1
-    """Something was put in."""
-    MANUAL = 2
-    """The user said go on."""
 
 
 @attrs.frozen
@@ -77,7 +63,7 @@ class PendingInputs:
     @classmethod
     def of(cls, rows: Iterable[PendingInput]) -> PendingInputs:
         """Return *rows* as lanes, each row in its place."""
-        return cls(tuple(sorted(rows, key=_place)))
+        return cls(tuple(sorted(rows, key=place)))
 
     def find(self, input_id: str) -> PendingInput:
         """Return a row.
@@ -100,6 +86,12 @@ class PendingInputs:
         return found[0] if found else None
 
     @property
+    def steers(self) -> bool:
+        """Whether a steer waits for the running turn to make way (PIN-06)."""
+        opened = self.steer
+        return opened is not None and opened.state == "pending" and not opened.held
+
+    @property
     def queue(self) -> tuple[PendingInput, ...]:
         """The lane of the queue, in order."""
         return tuple(row for row in self.rows if row.mode == "queue")
@@ -109,6 +101,19 @@ class PendingInputs:
         """The row whose turn is being prepared or runs."""
         found = [row for row in self.rows if row.state == "claimed"]
         return found[0] if found else None
+
+    def check_inactive(self, what: str) -> None:
+        """Check that nothing waits which *what* would pull the ground from (PIN-13).
+
+        Raises:
+            InputRefusedError: something waits, or is being delivered.
+        """
+        if self.rows:
+            raise InputRefusedError(
+                "inputs_active",
+                f"{what} is refused: {len(self.rows)} inputs of the session wait",
+                hint="let them have their turns, or delete them first",
+            )
 
     #### Putting in
 
@@ -150,10 +155,32 @@ class PendingInputs:
             InputRefusedError: the steer has grown too large.
         """
         if self.steer is not None:
-            _check_steer(self.steer, parts)
+            check_steer(self.steer, parts)
         released = self.release(now=now)
         added = released.inputs._add_steer(input_id, parts, message_id, now)
-        return InputChange(added.inputs, _last(released.revisions + added.revisions))
+        return InputChange(added.inputs, newest(released.revisions + added.revisions))
+
+    def give_back(self, input_id: str, parts: Parts, *, now: float) -> InputChange:
+        """Put an input in front that went straight to its turn, which never began.
+
+        It had no row (PIN-11). It stays until something new comes, or the user says
+        so: who waited for it was told that it failed.
+        """
+        row = PendingInput(
+            id=input_id,
+            mode="queue",
+            sent=True,
+            order=1,
+            parts=parts,
+            held=True,
+            returned=True,
+            created_at=now,
+            updated_at=now,
+        )
+        steers = tuple(each for each in self.rows if each.mode == "steer")
+        placed = PendingInputs((*steers, row, *self.queue))
+        numbered = placed._renumber(placed.queue, now=now)
+        return InputChange(numbered.inputs, (row, *numbered.revisions))
 
     def _add_steer(
         self, input_id: str, parts: Parts, message_id: MessageId, now: float
@@ -210,7 +237,7 @@ class PendingInputs:
         """
         row = self.find(input_id)
         if row.state == "claimed":
-            raise _locked(row, "it is being delivered")
+            raise locked(row, "it is being delivered")
         return self._consume(row, "deleted", now=now)
 
     def promote(
@@ -218,13 +245,23 @@ class PendingInputs:
     ) -> InputChange:
         """Turn a queued input into a steer; *message_id* is its user message.
 
+        What was held goes on with it: the user wants it said now.
+
         Raises:
             InputRefusedError: unknown, a steer, claimed, or the steer is too large.
         """
         row = self._editable(input_id)
-        parts = row.parts or ()
         if self.steer is not None:
-            _check_steer(self.steer, parts)
+            check_steer(self.steer, row.parts or ())
+        released = self.release(now=now)
+        step = released.inputs._promote(released.inputs.find(row.id), message_id, now)
+        return InputChange(step.inputs, newest(released.revisions + step.revisions))
+
+    def _promote(
+        self, row: PendingInput, message_id: MessageId, now: float
+    ) -> InputChange:
+        if self.steer is not None:
+            parts = row.parts or ()
             without = self._consume(row, "promoted", now=now)
             added = without.inputs._add_steer(row.id, parts, message_id, now)
             return InputChange(added.inputs, without.revisions + added.revisions)
@@ -233,7 +270,6 @@ class PendingInputs:
             mode="steer",
             sent=False,
             order=0,
-            held=False,
             message_ids=(message_id,),
             updated_at=now,
         )
@@ -241,11 +277,19 @@ class PendingInputs:
         numbered = rest._renumber(rest.queue, now=now)
         rows = (*numbered.inputs.rows, turned)
         return InputChange(
-            PendingInputs.of(rows), (_header(turned), *numbered.revisions)
+            PendingInputs.of(rows), (header(turned), *numbered.revisions)
         )
 
     def hold(self, *, now: float) -> InputChange:
-        """Keep what waits from being let in, after the user stopped the turn."""
+        """Keep what waits from being let in, after the user stopped the turn.
+
+        With a prompt that somebody waits for nothing is held: that is the input which
+        would let it go on, and in its order.
+        """
+        if any(
+            row.sent and row.state == "pending" and not row.held for row in self.rows
+        ):
+            return InputChange(self)
         return self._revise_all(
             lambda row: row.state == "pending" and not row.held, held=True, now=now
         )
@@ -261,8 +305,14 @@ class PendingInputs:
     ) -> InputChange:
         """Say that an input needs a decision before it can have its turn (PIN-12)."""
         row = self.find(input_id)
+        ids = row.message_ids if row.mode == "steer" else ()
         return self._revise(
-            row, state="blocked", blocking=tuple(reasons), updated_at=now
+            row,
+            state="blocked",
+            blocking=tuple(reasons),
+            claimed_at=None,
+            message_ids=ids,
+            updated_at=now,
         )
 
     def retry(self, input_id: str, *, now: float) -> InputChange:
@@ -287,43 +337,31 @@ class PendingInputs:
 
     #### Letting in
 
-    def next(
-        self,
-        wake: Wake,
-        *,
-        state: SessionState,
-        interaction: bool = False,
-        awaits_follow_up: bool = False,
-    ) -> PendingInput | None:
-        """Return the row to let in now, if one may be (PIN-08).
-
-        After a failed turn only something new, or the user, lets more in.
-        """
-        if state == "generating" or (state == "error" and wake is Wake.COMPLETED):
-            return None
-        if interaction or any(r.state in ("blocked", "claimed") for r in self.rows):
-            return None
-        for row in self.rows:
-            if row.held or (awaits_follow_up and not row.sent):
-                continue
-            return row
-        return None
-
     def claim(
-        self, input_id: str, *, now: float, reply: MessageId | None = None
+        self,
+        input_id: str,
+        *,
+        now: float,
+        reply: MessageId | None = None,
+        message_id: MessageId | None = None,
     ) -> InputChange:
-        """Take a row for its turn; *reply* is the assistant message of a steer.
+        """Take a row for its turn.
+
+        *reply* is the assistant's message that a steer reserves (PIN-05); *message_id*
+        the user's message that a queued input is going to have.
 
         Raises:
             InputRefusedError: unknown, or it does not wait.
         """
         row = self.find(input_id)
         if row.state != "pending":
-            raise _locked(row, f"it is {row.state}")
+            raise locked(row, f"it is {row.state}")
+        ids = row.message_ids if message_id is None else (message_id,)
         return self._revise(
             row,
             state="claimed",
             claimed_at=now,
+            message_ids=ids,
             assistant_message_id=reply,
             held=False,
             updated_at=now,
@@ -334,7 +372,8 @@ class PendingInputs:
     ) -> InputChange:
         """End a claim; a row that is gone, or not claimed, stays as it is (PIN-10).
 
-        A steer is always consumed, whatever became of its turn (PIN-11).
+        A steer is always consumed, whatever became of its turn (PIN-11). What comes
+        back stays until something new comes, or the user says go on.
         """
         row = next((r for r in self.rows if r.id == input_id), None)
         if row is None or row.state != "claimed":
@@ -342,54 +381,47 @@ class PendingInputs:
         if settlement == "delivered" or row.mode == "steer":
             return self._consume(row, "delivered", now=now)
         return self._revise(
-            row, state="pending", returned=True, claimed_at=None, updated_at=now
+            row,
+            state="pending",
+            returned=True,
+            held=True,
+            claimed_at=None,
+            message_ids=(),
+            updated_at=now,
         )
 
-    #### Restart
+    def requeue(self, input_id: str, *, now: float) -> InputChange:
+        """Turn a blocked steer into a queued input, whose content can be edited.
 
-    def recovered(
-        self, known: Callable[[PendingInput], bool], *, now: float
-    ) -> InputChange:
-        """Return what a restart makes of the rows (PIN-14).
-
-        *known* says whether the messages of a claimed row are in the transcript.
+        Its messages leave the transcript with it (PIN-14).
         """
-        inputs, revisions = self, list[PendingInput]()
-        for row in self.rows:
-            step = inputs._recovered(row, known, now)
-            inputs, revisions = step.inputs, revisions + list(step.revisions)
-        return InputChange(inputs, tuple(revisions))
+        row = self._blocked(input_id)
+        rest = self._without(row)
+        queued = msgspec.structs.replace(
+            row,
+            mode="queue",
+            state="pending",
+            order=len(rest.queue) + 1,
+            blocking=(),
+            returned=True,
+            message_ids=(),
+            updated_at=now,
+        )
+        return InputChange(PendingInputs((*rest.rows, queued)), (header(queued),))
 
-    def _recovered(
-        self, row: PendingInput, known: Callable[[PendingInput], bool], now: float
-    ) -> InputChange:
-        if row.state == "claimed":
-            delivered = row.mode == "steer" or known(row)
-            return self.settle(
-                row.id, "delivered" if delivered else "returned", now=now
-            )
-        if row.mode == "steer" and row.state == "blocked":
-            rest = self._without(row)
-            queued = msgspec.structs.replace(
-                row,
-                mode="queue",
-                state="pending",
-                order=len(rest.queue) + 1,
-                blocking=(),
-                message_ids=(),
-                updated_at=now,
-            )
-            return InputChange(PendingInputs((*rest.rows, queued)), (_header(queued),))
-        return InputChange(self)
+    def link(self, input_id: str, message_id: MessageId, *, now: float) -> InputChange:
+        """Give a steer without a message its *message_id* (PIN-14)."""
+        row = self.find(input_id)
+        return self._revise(row, message_ids=(message_id,), updated_at=now)
 
     #### Steps
 
     def _editable(self, input_id: str) -> PendingInput:
         row = self.find(input_id)
         if row.mode == "steer":
-            raise _locked(row, "a steer is part of the transcript already")
+            raise locked(row, "a steer is part of the transcript already")
         if row.state == "claimed":
-            raise _locked(row, "it is being delivered")
+            raise locked(row, "it is being delivered")
         return row
 
     def _blocked(self, input_id: str) -> PendingInput:
@@ -404,83 +436,32 @@ class PendingInputs:
         return PendingInputs(tuple(r for r in self.rows if r.id != row.id))
 
     def _consume(self, row: PendingInput, end: InputEnd, *, now: float) -> InputChange:
-        gone = _stepped(row, state="consumed", end=end, held=False, updated_at=now)
+        gone = stepped(row, state="consumed", end=end, held=False, updated_at=now)
         rest = self._without(row)
         numbered = rest._renumber(rest.queue, now=now)
-        return InputChange(numbered.inputs, (_header(gone), *numbered.revisions))
+        return InputChange(numbered.inputs, (header(gone), *numbered.revisions))
 
     def _revise(self, row: PendingInput, **fields: object) -> InputChange:
-        changed = _stepped(row, **fields)
+        changed = stepped(row, **fields)
         rows = tuple(changed if r.id == row.id else r for r in self.rows)
-        revision = changed if "parts" in fields else _header(changed)
+        revision = changed if "parts" in fields else header(changed)
         return InputChange(PendingInputs(rows), (revision,))
 
     def _revise_all(
         self, wanted: Callable[[PendingInput], bool], *, held: bool, now: float
     ) -> InputChange:
         rows = tuple(
-            _stepped(row, held=held, updated_at=now) if wanted(row) else row
+            stepped(row, held=held, updated_at=now) if wanted(row) else row
             for row in self.rows
         )
-        return InputChange(PendingInputs(rows), _changed(self.rows, rows))
+        return InputChange(PendingInputs(rows), changed_rows(self.rows, rows))
 
     def _renumber(self, lane: Sequence[PendingInput], *, now: float) -> InputChange:
         numbered = tuple(
-            row if row.order == place else _stepped(row, order=place, updated_at=now)
+            row if row.order == place else stepped(row, order=place, updated_at=now)
             for place, row in enumerate(lane, start=1)
         )
         steers = tuple(row for row in self.rows if row.mode == "steer")
         return InputChange(
-            PendingInputs(steers + numbered), _changed(self.rows, numbered)
+            PendingInputs(steers + numbered), changed_rows(self.rows, numbered)
         )
-
-
-def _stepped(row: PendingInput, **fields: object) -> PendingInput:
-    changed = msgspec.structs.replace(row, **fields)
-    allowed = (*INPUT_TRANSITIONS[row.state], row.state)
-    if row.mode == "steer" and row.state == "claimed":
-        # A steer's claim is not taken back (PIN-05).
-        allowed = ("claimed", "consumed")
-    if changed.state not in allowed:
-        raise InputRefusedError(
-            "input_locked", f"input {row.id[:80]!r} is {row.state}: not {changed.state}"
-        )
-    return changed
-
-
-def _check_steer(opened: PendingInput, parts: Parts) -> None:
-    both = (opened.parts or ()) + parts
-    chars = sum(len(part.text) for part in both if isinstance(part, TextPart))
-    if chars > MAX_STEER_CHARS or len(opened.message_ids) >= MAX_STEER_MESSAGES:
-        raise InputRefusedError(
-            "steer_full",
-            "what was said to the running turn is too much already",
-            hint="wait until it is read, or put it into the queue",
-        )
-
-
-def _locked(row: PendingInput, why: str) -> InputRefusedError:
-    return InputRefusedError(
-        "input_locked", f"input {row.id[:80]!r} can't be changed: {why}"
-    )
-
-
-def _place(row: PendingInput) -> tuple[int, int]:
-    steer = (0, 0) if row.state == "claimed" else (0, 1)
-    return steer if row.mode == "steer" else (1, row.order)
-
-
-def _header(row: PendingInput) -> PendingInput:
-    return msgspec.structs.replace(row, parts=None)
-
-
-def _changed(
-    before: Sequence[PendingInput], after: Sequence[PendingInput]
-) -> tuple[PendingInput, ...]:
-    old = {row.id: row for row in before}
-    return tuple(_header(row) for row in after if old.get(row.id) != row)
-
-
-def _last(revisions: Sequence[PendingInput]) -> tuple[PendingInput, ...]:
-    # One revision of each row: the last one, which holds what the others changed.
-    return tuple({row.id: row for row in revisions}.values())

@@ -275,6 +275,9 @@ class InputReceipt(
     mode: Literal["queue", "steer"]
     read_at: float | None = None
     """Seconds since the epoch; absent while it was not read."""
+    input_id: str | None = None
+    """The command that brought it, where that is not the message's own id: an input
+    that comes back from a failed turn has another message the next time."""
 
 
 class MessageMetadata(

@@ -5,7 +5,7 @@ A row is a value; what may be done with the rows of a session is in `_lanes`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -17,10 +17,18 @@ from ._messages import ImagePart, TextPart
 Parts = tuple[TextPart | ImagePart, ...]
 """The input of one turn."""
 
+MAX_STEER_MESSAGES: Final = 64
+"""Messages that one steer may be made of."""
+
+MAX_STEER_CHARS: Final = 400_000
+"""Text of one steer, all its messages together."""
+
 InputMode = Literal["queue", "steer"]
 InputState = Literal["pending", "claimed", "blocked", "consumed"]
 InputEnd = Literal["delivered", "deleted", "promoted"]
-Delivery = Literal["held", "waiting", "blocked", "in_flight", "delivered", "deleted"]
+Delivery = Literal[
+    "held", "waiting", "returned", "blocked", "in_flight", "delivered", "deleted"
+]
 
 INPUT_TRANSITIONS: Final[Mapping[InputState, tuple[InputState, ...]]] = {
     "pending": ("claimed", "blocked", "consumed"),
@@ -35,7 +43,7 @@ class InputRefusedError(GreenroomError):
     """A step on pending input that can't be taken; nothing has changed.
 
     ``code`` is ``queue_full``, ``steer_full``, ``unknown_input``, ``input_locked``,
-    ``not_blocked``, ``nothing_held`` or ``turn_changed``.
+    ``not_blocked``, ``nothing_left``, ``inputs_active`` or ``turn_changed``.
     """
 
     def __init__(self, code: str, message: str, *, hint: str | None = None) -> None:
@@ -69,7 +77,8 @@ class PendingInput(
     held: bool = False
     """It stays until the user releases it or sends something."""
     returned: bool = False
-    """Its turn failed and it came back."""
+    """It came back: its turn failed, or a restart took it out of the transcript. The
+    ids of the messages that it had are used up."""
     end: InputEnd | None = None
     """How it left, once consumed."""
     created_at: float
@@ -85,7 +94,9 @@ class PendingInput(
             return "in_flight"
         if self.state == "blocked":
             return "blocked"
-        return "held" if self.held else "waiting"
+        if self.held:
+            return "returned" if self.returned else "held"
+        return "waiting"
 
 
 def merged_input(older: PendingInput | None, revision: PendingInput) -> PendingInput:
@@ -93,6 +104,74 @@ def merged_input(older: PendingInput | None, revision: PendingInput) -> PendingI
     if revision.parts is not None or older is None:
         return revision
     return msgspec.structs.replace(revision, parts=older.parts)
+
+
+def stepped(row: PendingInput, **fields: object) -> PendingInput:
+    """Return *row* with *fields*, if it may become that.
+
+    Raises:
+        InputRefusedError: not in its state (`INPUT_TRANSITIONS`).
+    """
+    changed = msgspec.structs.replace(row, **fields)
+    allowed = (*INPUT_TRANSITIONS[row.state], row.state)
+    if row.mode == "steer" and row.state == "claimed":
+        # A steer's claim is not taken back (PIN-05).
+        allowed = ("claimed", "consumed")
+    if changed.state not in allowed:
+        raise InputRefusedError(
+            "input_locked", f"input {row.id[:80]!r} is {row.state}: not {changed.state}"
+        )
+    return changed
+
+
+def place(row: PendingInput) -> tuple[int, int]:
+    """Return the key of the order in which rows are let in."""
+    steer = (0, 0) if row.state == "claimed" else (0, 1)
+    return steer if row.mode == "steer" else (1, row.order)
+
+
+def check_steer(opened: PendingInput, parts: Parts) -> None:
+    """Check that *parts* may be added to the steer *opened*.
+
+    Raises:
+        InputRefusedError: it has grown too large.
+    """
+    both = (opened.parts or ()) + parts
+    chars = sum(len(part.text) for part in both if isinstance(part, TextPart))
+    if chars > MAX_STEER_CHARS or len(opened.message_ids) >= MAX_STEER_MESSAGES:
+        raise InputRefusedError(
+            "steer_full",
+            "what was said to the running turn is too much already",
+            hint="wait until it is read, or put it into the queue",
+        )
+
+
+def locked(row: PendingInput, why: str) -> InputRefusedError:
+    """Return the refusal of a change to *row*."""
+    return InputRefusedError(
+        "input_locked", f"input {row.id[:80]!r} can't be changed: {why}"
+    )
+
+
+def header(row: PendingInput) -> PendingInput:
+    """Return *row* as a revision that leaves its parts as they are."""
+    return msgspec.structs.replace(row, parts=None)
+
+
+def changed_rows(
+    before: Sequence[PendingInput], after: Sequence[PendingInput]
+) -> tuple[PendingInput, ...]:
+    """Return the revisions that lead from the rows *before* to those *after*."""
+    old = {row.id: row for row in before}
+    return tuple(header(row) for row in after if old.get(row.id) != row)
+
+
+def newest(revisions: Sequence[PendingInput]) -> tuple[PendingInput, ...]:
+    """Return one revision of each row, the last one, with the parts of those before."""
+    last: dict[str, PendingInput] = {}
+    for row in revisions:
+        last[row.id] = merged_input(last.get(row.id), row)
+    return tuple(last.values())
 
 
 def joined(first: Parts, second: Parts) -> Parts:

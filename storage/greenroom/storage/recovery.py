@@ -1,5 +1,6 @@
 """What is done after a crash, before anything runs: report, acknowledge, mend.
 
+In each session: the journal, then the input that waits, then the transcript (JRN-22).
 Only sessions that nobody living owns are touched. Each is acquired, its open runs are
 classified (`greenroom.protocol`), acknowledged so that no report repeats, and its
 unfinished messages become errors that keep their output. Nothing is executed. A second
@@ -30,6 +31,7 @@ from greenroom.protocol import (
     revisions,
 )
 
+from ._input_recovery import input_recovery_facts
 from ._projection import merged
 from ._store import MAX_FACTS, Appended, Grant, Member, OpenRun, Store
 from .names import RunAcknowledged, acknowledged_fact, message_fact
@@ -59,6 +61,8 @@ class SessionRecovery:
     messages: int
     head: int | None
     """Where the tape ends now; ``None`` if the session was lost meanwhile."""
+    inputs: int = 0
+    """Facts that settled what waited for its turn (PIN-14)."""
 
 
 def recover(store: Store, member: Member, now: float) -> RecoveryReport:
@@ -77,7 +81,9 @@ def recover(store: Store, member: Member, now: float) -> RecoveryReport:
     return RecoveryReport(
         details=recovery_details(verdicts),
         runs=len(verdicts),
-        sessions=tuple(s for s, f in done.items() if f.verdicts or f.messages),
+        sessions=tuple(
+            s for s, f in done.items() if f.verdicts or f.messages or f.inputs
+        ),
         messages=sum(found.messages for found in done.values()),
     )
 
@@ -88,11 +94,18 @@ def recover_session(store: Store, grant: Grant, now: float) -> SessionRecovery:
     The owner goes on with the returned head. Without open runs and unfinished
     messages nothing is written.
     """
-    verdicts = tuple(_verdict(store, run) for run in store.open_runs(grant.scope))
-    mended = _mended(store, grant.scope, verdicts, now)
-    facts = [*map(_acknowledgement, verdicts), *map(message_fact, chain(*mended))]
-    head = _append(store, grant, facts, now)
-    return SessionRecovery(verdicts, len(mended), head)
+    scope = grant.scope
+    verdicts = tuple(_verdict(store, run) for run in store.open_runs(scope))
+    inputs = input_recovery_facts(store, scope, now)
+    mended = _mended(store, scope, verdicts, now)
+    head: int | None = grant.head
+    for facts in (
+        list(map(_acknowledgement, verdicts)),
+        inputs,
+        list(map(message_fact, chain(*mended))),
+    ):
+        head = _append(store, grant, head, facts, now)
+    return SessionRecovery(verdicts, len(mended), head, inputs=len(inputs))
 
 
 def _verdict(store: Store, run: OpenRun) -> RunVerdict:
@@ -108,9 +121,10 @@ def _acknowledgement(verdict: RunVerdict) -> Fact:
 
 
 def _append(
-    store: Store, grant: Grant, facts: Sequence[Fact], now: float
+    store: Store, grant: Grant, head: int | None, facts: Sequence[Fact], now: float
 ) -> int | None:
-    head = grant.head
+    if head is None:
+        return None
     for start in range(0, len(facts), MAX_FACTS):
         batch = facts[start : start + MAX_FACTS]
         result = store.append(grant, head, batch, now=now)

@@ -22,6 +22,7 @@ import msgspec
 
 from ..._events import (
     Event,
+    InputsChanged,
     InteractionSettled,
     MessagesChanged,
     PlanUpdated,
@@ -123,6 +124,7 @@ class Narration:
                 | StreamCompleted()
                 | StreamFailed()
                 | InteractionSettled()
+                | InputsChanged()
             ):
                 # Ends are told by `MessagesChanged` before them.
                 return []
