@@ -1237,6 +1237,53 @@ def check_what_was_begun_in_an_older_epoch_is_not_kept(world: World) -> None:
         remember(store, "back", cursor=1, mark=IngestMark(2, 9))
 
 
+def check_one_tape_is_searched_up_to_a_place(world: World) -> None:
+    peer = world.join()
+    store, tape = peer.store, peer.tape()
+    other = peer.tape(SessionId("s1-and-more"))
+    write(store, other.append_piece([event(1, "blue sky")], now=1.0))
+    write(
+        store,
+        tape.append_piece(
+            [
+                event(1, "blue sky"),
+                event(2, "the sky"),
+                event(3, "sky blue"),
+                event(4, "blue sky", "view/assembled"),
+                message_fact(message("a blue, blue sky")),
+                message_fact(message("a sky of blue", name="m2", order=2)),
+                retraction_fact(MessageId("m2")),
+            ],
+            now=2.0,
+        ),
+    )
+    while store.index_pending():
+        pass
+    assert store.search_tape(S1, "Blue SKY") == [7, 5, 3]
+    assert store.search_tape(S1, "blue sky", until=5) == [5, 3]
+    assert store.search_tape(S1, "blue sky", until=0) == []
+    assert store.search_tape(S1, "sky", limit=2) == [7, 5]
+    assert store.search_tape(S1, "sky", limit=0) == [7]
+    assert store.search_tape(S1, 'sky OR "') == []
+    assert store.search_tape(S1, " ") == store.search_tape(S2, "sky") == []
+
+
+def check_marks_are_found_by_their_name(world: World) -> None:
+    peer = world.join()
+    store, tape = peer.store, peer.tape()
+    marks = [event(n, name="fork/merge") for n in range(1, 4)]
+    write(store, tape.append_piece([*marks, event(4), event(5)], now=1.0))
+    write(store, peer.tape(S2).append_piece([event(9, name="fork/merge")], now=1.0))
+    assert [e.seq for e in store.named(S1, "fork/merge")] == [5, 4, 3]
+    assert [e.seq for e in store.named(S1, "fork/merge", before=5)] == [4, 3]
+    assert [e.seq for e in store.named(S1, "fork/merge", limit=1)] == [5]
+    assert store.named(S1, "fork/merge", before=4)[0].fact == marks[0]
+    assert store.named(S1, "fork/discard") == []
+    assert store.named(SessionId("none"), "fork/merge") == []
+    with pytest.raises(ValueError, match="can't be found by 'note/taken'"):
+        store.named(S1, "note/taken")
+
+
 CHECKS: dict[str, Check] = {
     name.removeprefix("check_"): function
     for name, function in sorted(globals().items())

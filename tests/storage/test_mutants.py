@@ -174,6 +174,24 @@ class TraceOfAnybody(Mutant):
         return self.store.keep_trace(attrs.evolve(grant, token=hot.token), trace)
 
 
+class AnyTapeWillDo(Mutant):
+    def search_tape(self, scope: Any, query: str, **kwargs: Any) -> Any:
+        found = self.store.search(query, scope_prefix=scope)
+        until = kwargs.get("until")
+        seqs = [seq for _, seq in found if until is None or seq <= until]
+        return sorted(seqs, reverse=True)[: max(1, kwargs.get("limit", 20))]
+
+
+class NoPlaceIsTheLast(Mutant):
+    def search_tape(self, scope: Any, query: str, **kwargs: Any) -> Any:
+        return self.store.search_tape(scope, query, **(kwargs | {"until": None}))
+
+
+class MarksFromTheStart(Mutant):
+    def named(self, *args: Any, **kwargs: Any) -> Any:
+        return self.store.named(*args, **kwargs)[::-1]
+
+
 MUTANTS = Mutant.__subclasses__()
 
 

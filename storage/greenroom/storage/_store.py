@@ -255,6 +255,30 @@ class Reader(AgentReader, SkillReader, Protocol):
         """
         ...
 
+    def search_tape(
+        self, scope: SessionId, query: str, *, until: int | None = None, limit: int = 20
+    ) -> list[int]:
+        """Return entries of one tape that hold all words of *query*, newest first.
+
+        By their sequence numbers, up to *until*; *limit* is 1 to 100. What is audit
+        is never found, nor is a message that was retracted (TAP-10). Quotes and
+        operators in *query* are literal (TAP-16).
+        """
+        ...
+
+    def named(
+        self, scope: SessionId, name: str, *, before: int | None = None, limit: int = 20
+    ) -> list[TapeEntry]:
+        """Return entries called *name*, one of `FOUND_BY_NAME`, newest first.
+
+        Only those before the sequence number *before*; *limit* is 1 to 500. The cost
+        does not grow with the tape.
+
+        Raises:
+            ValueError: entries of that name can't be found by it.
+        """
+        ...
+
     def search_messages(
         self, query: str, scope: SessionId | None = None, limit: int = 12
     ) -> list[MessageHit]:

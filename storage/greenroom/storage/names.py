@@ -22,6 +22,7 @@ from greenroom.protocol import (
     PendingInput,
     Plan,
     RunId,
+    SessionId,
     SessionSettings,
     SourceType,
     ToolCallBlock,
@@ -32,6 +33,7 @@ from greenroom.protocol import (
 SESSION_START: Final = "session/start"
 SESSION_CONFIGURED: Final = "session/configured"
 SESSION_ARCHIVED: Final = "session/archived"
+SESSION_FORKED: Final = "session/forked"
 MESSAGE_RECORDED: Final = "message/recorded"
 MESSAGE_RETRACTED: Final = "message/retracted"
 PLAN_UPDATED: Final = "plan/updated"
@@ -42,14 +44,38 @@ VIEW_ASSEMBLED: Final = "view/assembled"
 MEMORY_CONTRIBUTED: Final = "view/memory_contributed"
 ATTEMPT_COMPLETED: Final = "provider/attempt_completed"
 
-STRICT_NAMES: Final = frozenset({"subagent/tape_linked", RUN_ACKNOWLEDGED})
+TAPE_LINKED: Final = "subagent/tape_linked"
+FORK_START: Final = "fork/start"
+FORK_MERGE: Final = "fork/merge"
+FORK_DISCARD: Final = "fork/discard"
+BACKFILLED: Final = "migration/backfill"
+
+FOUND_BY_NAME: Final = (
+    "compaction/auto",
+    "compaction/context_pressure",
+    "compaction/manual",
+    "compaction/migrated_summary",
+    "compaction/resume",
+    FORK_DISCARD,
+    FORK_MERGE,
+    FORK_START,
+    BACKFILLED,
+    TAPE_LINKED,
+    "summary/reset",
+    "auto_handoff/context_overflow",
+)
+"""Names that `Reader.named` finds. They are rare, so that the way to them costs other
+facts nothing; another name is a step of the schema."""
+
+STRICT_NAMES: Final = frozenset({TAPE_LINKED, RUN_ACKNOWLEDGED})
 """Names where another payload under an existing key is a conflict (TAP-02)."""
 
 _AUDIT_NAMES: Final = frozenset(
     {
         MESSAGE_RETRACTED,
+        SESSION_FORKED,
         "message/compaction_indicator",
-        "migration/backfill",
+        BACKFILLED,
         RUN_ACKNOWLEDGED,
         OPERATION_RECONCILED,
     }
@@ -67,6 +93,14 @@ class Archived(msgspec.Struct, frozen=True):
     """Payload of ``session/archived``: whether the session is out of the way."""
 
     archived: bool
+
+
+class Forked(msgspec.Struct, frozen=True, rename="camel"):
+    """Payload of ``session/forked``: whose messages this session began with."""
+
+    session_id: SessionId
+    message_id: MessageId | None
+    """The last one that was looked at; absent: all."""
 
 
 class RunAcknowledged(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -89,6 +123,17 @@ class OperationReconciled(msgspec.Struct, frozen=True, kw_only=True, rename="cam
 def is_strict(name: str) -> bool:
     """Whether facts of this *name* treat a difference as a conflict."""
     return name in STRICT_NAMES
+
+
+def check_findable(name: str) -> None:
+    """Refuse a *name* that entries can't be found by.
+
+    Raises:
+        ValueError: it is not one of `FOUND_BY_NAME`.
+    """
+    if name not in FOUND_BY_NAME:
+        known = ", ".join(FOUND_BY_NAME)
+        raise ValueError(f"entries can't be found by {name[:80]!r}; there is {known}")
 
 
 def is_audit(name: str) -> bool:
@@ -157,6 +202,17 @@ def archived_fact(*, archived: bool, revision: str) -> Fact:
         source_type=SourceType.SESSION,
         source_id=revision,
         payload=canonical_json(Archived(archived)),
+    )
+
+
+def forked_fact(source: SessionId, through: MessageId | None) -> Fact:
+    """Return the fact that the session begins with messages of *source* (SES-23)."""
+    return Fact(
+        kind=FactKind.EVENT,
+        name=SESSION_FORKED,
+        source_type=SourceType.SESSION,
+        source_id=source,
+        payload=canonical_json(Forked(source, through)),
     )
 
 

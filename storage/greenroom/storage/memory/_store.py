@@ -83,6 +83,7 @@ from .._store import (
     Settled,
 )
 from .._words import folded, holds, query_words, said, snippet_of
+from ..names import check_findable
 from ._agents import AgentTables
 from ._groups import Writes
 from ._replica import Replica
@@ -173,6 +174,35 @@ class MemoryStore:
         ]
         hits.sort(key=lambda entry: (-entry.created_at, entry.session_id, -entry.seq))
         return [(hit.session_id, hit.seq) for hit in hits[: clamp(limit, MAX_HITS)]]
+
+    def search_tape(
+        self, scope: SessionId, query: str, *, until: int | None = None, limit: int = 20
+    ) -> list[int]:
+        """See `Reader.search_tape`."""
+        words, session = query_words(query), self._tables.sessions.get(scope)
+        if not words or session is None:
+            return []
+        hits = [
+            entry.seq
+            for entry, text in session.searchable()
+            if (until is None or entry.seq <= until) and holds(text, words)
+        ]
+        return sorted(hits, reverse=True)[: clamp(limit, MAX_HITS)]
+
+    def named(
+        self, scope: SessionId, name: str, *, before: int | None = None, limit: int = 20
+    ) -> list[TapeEntry]:
+        """See `Reader.named`."""
+        check_findable(name)
+        session = self._tables.sessions.get(scope)
+        entries = () if session is None else session.entries.values()
+        found = [
+            entry
+            for entry in entries
+            if entry.fact.name == name and (before is None or entry.seq < before)
+        ]
+        found.sort(key=lambda entry: entry.seq, reverse=True)
+        return found[: clamp(limit, MAX_ROWS)]
 
     def search_messages(
         self, query: str, scope: SessionId | None = None, limit: int = 12

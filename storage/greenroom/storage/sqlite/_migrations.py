@@ -310,6 +310,12 @@ CREATE TABLE ingest_epoch (
 ) STRICT, WITHOUT ROWID;
 """
 
+# Rare marks on a tape: links, forks, and where views begin.
+_M007_MARKS: Final = """
+CREATE INDEX fact_mark ON fact(session, name, seq)
+WHERE name IN ('compaction/auto', 'compaction/context_pressure', 'compaction/manual', 'compaction/migrated_summary', 'compaction/resume', 'fork/discard', 'fork/merge', 'fork/start', 'migration/backfill', 'subagent/tape_linked', 'summary/reset', 'auto_handoff/context_overflow');
+"""  # noqa: E501 - the reads say it in the same words
+
 MIGRATIONS: Final[tuple[tuple[str, str], ...]] = (
     ("m001_initial", _M001_INITIAL),
     ("m002_listing_and_search", _M002_LISTING_AND_SEARCH),
@@ -317,6 +323,7 @@ MIGRATIONS: Final[tuple[tuple[str, str], ...]] = (
     ("m004_agents", _M004_AGENTS),
     ("m005_pending_input", _M005_PENDING_INPUT),
     ("m006_skills", _M006_SKILLS),
+    ("m007_marks", _M007_MARKS),
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 

@@ -32,6 +32,7 @@ from .._errors import corrupt
 from .._limits import MAX_ENTRIES, MAX_ROWS, clamp, within_page
 from .._store import OpenRun, Owner, Page, SessionRow
 from .._words import folded
+from ..names import FOUND_BY_NAME, check_findable
 from ._connection import Row, Value, each, mapped_errors, one, reading, rows
 from ._folder import Proofs
 
@@ -50,6 +51,7 @@ _SESSION = (
     "i.name, i.settings, i.created_at, i.updated_at, s.head, i.messages,"
     " i.input_tokens, i.output_tokens, i.open, i.archived_at"
 )
+_FINDABLE = ", ".join(f"'{name}'" for name in FOUND_BY_NAME)
 _STREAMS = {"tape": 0, "journal": 1}
 
 
@@ -95,6 +97,27 @@ def page(
         with closing(facts):
             entries = within_page(entry_of(scope, row) for row in facts)
     return Page(entries, head)
+
+
+def named(
+    self: Connected,
+    scope: SessionId,
+    name: str,
+    *,
+    before: int | None = None,
+    limit: int = 20,
+) -> list[TapeEntry]:
+    """See `Reader.named`."""
+    check_findable(name)
+    sql = (
+        f"SELECT {_FACT} FROM session s JOIN fact f INDEXED BY fact_mark"
+        f" ON f.session = s.id AND f.name IN ({_FINDABLE})"
+        " WHERE s.name = ?1 AND f.name = ?2"
+        " AND f.seq < coalesce(?3, f.seq + 1) ORDER BY f.seq DESC LIMIT ?4"
+    )
+    with mapped_errors():
+        found = rows(self.connection, sql, scope, name, before, clamp(limit, MAX_ROWS))
+    return [entry_of(scope, row) for row in found]
 
 
 def scopes(

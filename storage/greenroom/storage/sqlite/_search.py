@@ -33,7 +33,7 @@ from .._limits import MAX_HITS, MAX_MESSAGE_HITS, clamp
 from .._store import MessageHit
 from .._words import holds, index_words, query_words, said, searchable_text, snippet_of
 from ..names import MESSAGE_RECORDED, MESSAGE_RETRACTED
-from ._connection import Row, each, mapped_errors, one, reading, rows, run
+from ._connection import Row, Value, each, mapped_errors, one, reading, rows, run
 from ._reads import Connected, decoded
 from ._transcript import COLUMNS, message_of
 
@@ -152,6 +152,40 @@ def search(
         return [(SessionId(n), seq) for n, seq in rows(self.connection, sql, *values)]
 
 
+_IN_TAPE: Final = (
+    " JOIN session s ON s.id = f.session"
+    " WHERE s.name = ?1 AND f.seq <= coalesce(?2, f.seq)"
+)
+
+
+def search_tape(
+    self: Connected,
+    scope: SessionId,
+    query: str,
+    *,
+    until: int | None = None,
+    limit: int = 20,
+) -> list[int]:
+    """See `Reader.search_tape`."""
+    words, most = query_words(query), clamp(limit, MAX_HITS)
+    if not words:
+        return []
+    by_index = (
+        "SELECT f.seq FROM word_index w JOIN fact f ON f.id = w.rowid"
+        f"{_IN_TAPE} AND word_index MATCH ?4 ORDER BY f.seq DESC LIMIT ?3"
+    )
+    by_like = (
+        f"SELECT f.seq FROM fact f JOIN document d ON d.fact = f.id{_IN_TAPE}"
+        f"{_like(words, 4)} ORDER BY f.seq DESC LIMIT ?3"
+    )
+    db = self.connection
+    with reading(db):
+        return _first_way(
+            lambda: _numbers(db, by_index, scope, until, most, _match(words)),
+            lambda: _numbers(db, by_like, scope, until, most, *map(_padded, words)),
+        )
+
+
 #### Searching messages
 
 _FOUND: Final = (
@@ -197,21 +231,17 @@ def _first_way(*ways: Callable[[], list[int]]) -> list[int]:
 def _by_rank(
     db: apsw.Connection, words: list[str], scope: SessionId | None, most: int
 ) -> list[int]:
-    return [n for (n,) in rows(db, _BY_RANK, scope, most, _match(words))]
+    return _numbers(db, _BY_RANK, scope, most, _match(words))
 
 
 def _by_like(
     db: apsw.Connection, words: list[str], scope: SessionId | None, most: int
 ) -> list[int]:
-    # Words hold letters, marks and digits only, so there is nothing to escape.
-    like = "".join(
-        f" AND ' ' || d.words || ' ' LIKE ?{n}" for n, _ in enumerate(words, start=3)
-    )
     sql = (
-        f"SELECT m.id FROM document d JOIN message m ON m.id = d.message{_FOUND}{like}"
-        f"{_NEWEST} LIMIT ?2"
+        f"SELECT m.id FROM document d JOIN message m ON m.id = d.message{_FOUND}"
+        f"{_like(words, 3)}{_NEWEST} LIMIT ?2"
     )
-    return [n for (n,) in rows(db, sql, scope, most, *(f"% {w} %" for w in words))]
+    return _numbers(db, sql, scope, most, *map(_padded, words))
 
 
 def _by_scan(
@@ -253,6 +283,22 @@ def _hit(db: apsw.Connection, row: Row, words: list[str]) -> MessageHit:
         snippet=snippet_of(_said(db, row), words),
         updated_at=updated_at,
     )
+
+
+def _numbers(db: apsw.Connection, sql: str, *values: Value) -> list[int]:
+    return [number for (number,) in rows(db, sql, *values)]
+
+
+def _like(words: list[str], first: int) -> str:
+    # Words hold letters, marks and digits only, so there is nothing to escape.
+    return "".join(
+        f" AND ' ' || d.words || ' ' LIKE ?{n}"
+        for n, _ in enumerate(words, start=first)
+    )
+
+
+def _padded(word: str) -> str:
+    return f"% {word} %"
 
 
 def _match(words: list[str]) -> str:

@@ -87,6 +87,8 @@ class SqliteReader:
     heads = _reads.heads
     locate = _reads.locate
     search = _search.search
+    search_tape = _search.search_tape
+    named = _reads.named
     search_messages = _search.search_messages
     sessions = _reads.sessions
     session = _reads.session
@@ -146,6 +148,8 @@ class SqliteStore:
     heads = _reads.heads
     locate = _reads.locate
     search = _search.search
+    search_tape = _search.search_tape
+    named = _reads.named
     search_messages = _search.search_messages
     sessions = _reads.sessions
     session = _reads.session
