@@ -116,6 +116,7 @@ async def open_stage(
     provider: Any = None,
     rate_limit: RateLimit | None = None,
     hooks: Iterable[Any] = (),
+    memory: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Stage]:
     """Open an engine in *tmp_path* with one session, or an old one by its id."""
@@ -130,6 +131,7 @@ async def open_stage(
         seed=len(session_id or ""),
         rate_limits=None if rate_limit is None else {provider.id: rate_limit},
         hooks=hooks,
+        memory=memory,
     ) as engine:
         if session_id is None:
             session = await engine.create_session(workspace=workspace, **settings)

@@ -10,7 +10,7 @@ from typing import Final
 from greenroom.actors.kernel import FixedClock, SeededIds
 from greenroom.actors.providers import Provider
 from greenroom.actors.tools import Tool
-from greenroom.engine import Engine, Hook, RateLimit, open_engine
+from greenroom.engine import Engine, Hook, MemoryPort, RateLimit, open_engine
 from greenroom.storage import MemoryStore
 
 EPOCH: Final = 1_767_225_600.0
@@ -26,6 +26,7 @@ async def open_test_engine(
     seed: int = 0,
     rate_limits: Mapping[str, RateLimit] | None = None,
     hooks: Iterable[Hook] = (),
+    memory: MemoryPort | None = None,
 ) -> AsyncGenerator[Engine]:
     """Open an engine whose state is in *folder*; equal seeds make equal ids.
 
@@ -38,6 +39,7 @@ async def open_test_engine(
         provider=provider,
         rate_limits=rate_limits,
         hooks=hooks,
+        memory=memory,
         tools=tools,
         builtin=builtin,
         clock=FixedClock(EPOCH),

@@ -86,7 +86,7 @@ class Packages:
                     for entry in entries
                     if is_skill_name(entry.name) and entry.is_dir(follow_symlinks=False)
                 ]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as exc:
             raise failure("the folder of Skills can't be read", exc) from exc

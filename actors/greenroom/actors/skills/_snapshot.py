@@ -24,7 +24,7 @@ from greenroom.protocol import (
     assemble_prompt,
 )
 
-from ._activation import GUIDANCE, activated, activation_tool
+from ._activation import ACTIVATE, GUIDANCE, activated, activation_tool
 from ._environment import Environment
 from ._packages import Package
 from ._service import Skills, SkillView
@@ -44,7 +44,10 @@ class Resources:
         """See `greenroom.actors.runs.Prepare`."""
         view = await self._skills(plan)
         said = await self.environment.instructions(plan.context.workspace)
-        return Snapshot.take(plan.settings.system_prompt, said, view, tools)
+        settings = plan.settings
+        return Snapshot.take(
+            settings.system_prompt, said, view, tools, settings.disabled_tools
+        )
 
     async def _skills(self, plan: RunPlan) -> SkillView:
         try:
@@ -63,22 +66,28 @@ class Snapshot:
     said: str
     view: SkillView
     tools: ToolSet
-    is_offered: bool
-    """Whether the tool that puts Skills to use is among them."""
 
     @classmethod
-    def take(cls, prompt: str, said: str, view: SkillView, tools: ToolSet) -> Snapshot:
-        """Return the snapshot of these."""
+    def take(
+        cls,
+        prompt: str,
+        said: str,
+        view: SkillView,
+        tools: ToolSet,
+        disabled: Sequence[str] = (),
+    ) -> Snapshot:
+        """Return the snapshot of these; *disabled* are tools it must not have."""
         activation = activation_tool(view.catalogue.__contains__)
         offered = tools.including(activation) if view.catalogue else tools
-        return cls(prompt, said, view, offered, offered is not tools)
+        return cls(prompt, said, view, offered.without(disabled))
 
     def at(self, blocks: Sequence[Block]) -> Refreshed:
         """See `greenroom.actors.runs.Prepared`."""
         catalogue = self.view.catalogue
         used = (set(self.view.effective) | activated(blocks)) & catalogue.keys()
         notes = [_note(each, used=each.name in used) for each in catalogue.values()]
-        guidance = [GUIDANCE] if self.is_offered else []
+        is_offered = any(each.name == ACTIVATE for each in self.tools.definitions)
+        guidance = [GUIDANCE] if catalogue and is_offered else []
         parts = PromptParts(self.prompt, self.said, notes, guidance)
         return Refreshed(self.tools, assemble_prompt(parts), _roots(catalogue, used))
 
