@@ -43,7 +43,8 @@ def test_every_flag_of_a_run_is_understood(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", WORKING)
 def test_every_command_that_keeps_something_takes_a_state_folder(command: str) -> None:
-    needed = {"run": ["p"], "inspect": ["id"], "search": ["q"]}.get(command, [])
+    one = {"run": "p", "inspect": "id", "search": "q", "import": "f"}
+    needed = [one[command]] if command in one else []
     assert parse(command, *needed, "--state", "here").state == "here"
 
 

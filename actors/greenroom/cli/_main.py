@@ -26,6 +26,7 @@ from ._exit import ExitCode, exit_code_for
 from ._faults import is_only, known_errors, log_to_stderr
 from ._gc import gc_command
 from ._harmless import harmless, json_line
+from ._import import import_command
 from ._look import inspect_command, search_command
 from ._parser import build_parser, flags_of
 from ._run import run_command
@@ -113,6 +114,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "sessions": sessions_command,
     "search": search_command,
     "agents": agents_command,
+    "import": import_command,
     "inspect": inspect_command,
     "doctor": doctor_command,
     "eval": eval_command,

@@ -365,6 +365,29 @@ _AGENT_ACTIONS: Final[Mapping[str, tuple[str, Callable[[_SubParser], None]]]] = 
 }
 
 
+def _take_over(parser: _SubParser) -> None:
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="a database of the older system"
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--dry-run", action="store_true", help="tell what is in it; change nothing"
+    )
+    what.add_argument(
+        "--export",
+        metavar="ID",
+        help="write this conversation out of the file, as sessions export does",
+    )
+    parser.add_argument(
+        "--cwd",
+        type=_folder,
+        metavar="FOLDER",
+        help="the folder that their file tools may touch (default: the current one)",
+    )
+    _add_json(parser, "print each conversation as one line of JSON")
+    _add_state(parser)
+
+
 def _gc(parser: _SubParser) -> None:
     parser.add_argument(
         "--older-than",
@@ -424,6 +447,11 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
         "list the agents, make, change and remove them",
         "An agent is what a session is of: its prompt, its model, its limits.",
         _agents,
+    ),
+    "import": (
+        "take over the conversations of an older system's database",
+        "The file is only read. What was taken over before is left as it is.",
+        _take_over,
     ),
     "inspect": (
         "tell what happened in a session or a run",

@@ -343,7 +343,7 @@ class _Reading:
 
     def _end_messages(self, session: _Session) -> None:
         for record in self._store.pending_messages(session.grant.scope):
-            for part in _ended(record, self._now):
+            for part in ended_revisions(record, self._now):
                 self._append(session, [message_fact(part)])
 
     def _list(self, session: _Session) -> str:
@@ -374,7 +374,8 @@ def _header(data: bytes) -> ExportedSession | None:
         return None
 
 
-def _ended(record: MessageRecord, now: float) -> list[MessageRecord]:
+def ended_revisions(record: MessageRecord, now: float) -> list[MessageRecord]:
+    """Return the revisions that end *record*, which nobody will go on with."""
     if record.role == "user":
         return [
             msgspec.structs.replace(record, status="sent", blocks=(), updated_at=now)

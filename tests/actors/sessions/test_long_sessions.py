@@ -28,8 +28,8 @@ COPY = """
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
 INSERT INTO message (session, name, order_seq, role, status, metadata, created_at,
     updated_at, open, retracted, blocks)
-SELECT session, 'copy-' || i, order_seq + i, iif(i % 2, 'user', 'assistant'), status, metadata, created_at,
-    updated_at, open, retracted, blocks
+SELECT session, 'copy-' || i, order_seq + i, iif(i % 2, 'user', 'assistant'), status,
+    metadata, created_at, updated_at, open, retracted, blocks
 FROM n, (SELECT * FROM message ORDER BY id DESC LIMIT 1);
 """
 COPY_BLOCKS = """

@@ -19,7 +19,6 @@ from greenroom.protocol import Account, MessageRecord, SessionSettings, ViewBuil
 
 from ._turns import USER_FOLLOW_UP
 
-
 ReadBefore = Callable[[int], Awaitable[list[MessageRecord]]]
 
 

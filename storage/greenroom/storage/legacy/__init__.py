@@ -7,8 +7,16 @@ from __future__ import annotations
 
 from ._agents import (
     LegacyAgents as LegacyAgents,
-    LegacyError as LegacyError,
     read_legacy_agents as read_legacy_agents,
+)
+from ._file import LegacyError as LegacyError
+from ._import import (
+    Done as Done,
+    LegacyImport as LegacyImport,
+    LegacyThread as LegacyThread,
+    export_thread as export_thread,
+    import_threads as import_threads,
+    survey_threads as survey_threads,
 )
 from ._migration import (
     AGENTS_VERSION as AGENTS_VERSION,

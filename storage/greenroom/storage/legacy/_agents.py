@@ -10,9 +10,7 @@ bounded. A row that can't be decoded is kept as it is: the migration reports it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -30,10 +28,10 @@ from greenroom.protocol import (
     MAX_DESCRIPTION,
     MAX_ICON,
     AgentRow,
-    StorageError,
     config_members,
-    safe_text,
 )
+
+from ._file import LegacyError, as_bytes, columns_of, named, opened, seconds_of, text_of
 
 OLD_BUILTIN: Final = "deepchat"
 """The id of the older system's builtin agent; ours is another."""
@@ -53,15 +51,6 @@ _NUMBERS: Final = ("enabled", "protected", "created_at", "updated_at")
 _VERSION_KEY: Final = "unifiedAgentsMigrationVersion"
 _NEWEST: Final = 3
 _MAX_VALUE: Final = 2 << 20
-_MILLISECONDS: Final = 1e11
-"""Larger than any time in seconds that makes sense: it is in milliseconds."""
-
-
-class LegacyError(StorageError):
-    """The file can't be taken over; nothing was changed."""
-
-    code = "legacy_error"
-    hint = "name the database file of the older system, as it is on disk"
 
 
 @attrs.frozen
@@ -79,58 +68,28 @@ def read_legacy_agents(path: Path) -> LegacyAgents:
     Raises:
         LegacyError: it is no such database, or holds too many.
     """
-    try:
-        with closing(_open(path)) as db:
-            return LegacyAgents(_rows(db), _version(db))
-    except apsw.Error as exc:
-        raise LegacyError(f"{str(path)[:200]!r} can't be read: {exc}") from exc
-
-
-def _open(path: Path) -> apsw.Connection:
-    if not path.is_file():
-        raise LegacyError(f"there is no file {str(path)[:200]!r}")
-    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        db.limit(apsw.SQLITE_LIMIT_LENGTH, _MAX_VALUE)
-        db.execute("PRAGMA trusted_schema = 0; PRAGMA cell_size_check = 1")
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _columns(db: apsw.Connection, table: str) -> frozenset[str]:
-    # A view or a virtual table of that name would run whatever the file says.
-    real = db.execute(
-        "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?"
-        " AND sql NOT LIKE 'CREATE VIRTUAL%'",
-        (table,),
-    ).fetchone()
-    if real is None:
-        return frozenset()
-    found = db.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
-    return frozenset(str(name) for (name,) in found)
+    with opened(path, _MAX_VALUE) as db:
+        return LegacyAgents(_rows(db), _version(db))
 
 
 def _rows(db: apsw.Connection) -> tuple[AgentRow, ...]:
-    columns = _columns(db, "agents")
+    columns = columns_of(db, "agents")
     missing = [name for name in _NEEDED if name not in columns]
     if missing:
         raise LegacyError(f"it has no table agents with a column {missing[0]}")
     texts = [name for name in _TEXTS if name in columns]
     numbers = [name for name in _NUMBERS if name in columns]
-    # As bytes: text that is not UTF-8 is read too.
-    parts = [f"CAST({name} AS BLOB)" for name in texts] + numbers
+    parts = [as_bytes(name) for name in texts] + numbers
     sql = f"SELECT {', '.join(parts)} FROM agents ORDER BY id LIMIT ?"
     found = db.execute(sql, (MAX_AGENTS + 1,)).fetchall()
     if len(found) > MAX_AGENTS - 1:
         raise LegacyError(f"it holds more than {MAX_AGENTS - 1} agents")
-    rows = [_row(dict(zip([*texts, *numbers], each, strict=True))) for each in found]
+    rows = [_row(named([*texts, *numbers], each)) for each in found]
     return tuple({row.id: row for row in reversed(rows)}.values())[::-1]
 
 
 def _version(db: apsw.Connection) -> int:
-    if not {"key", "value"} <= _columns(db, "app_settings"):
+    if not {"key", "value"} <= columns_of(db, "app_settings"):
         return 0
     sql = "SELECT CAST(value AS INTEGER) FROM app_settings WHERE key = ?"
     found = db.execute(sql, (_VERSION_KEY,)).fetchone()
@@ -143,9 +102,7 @@ def _version(db: apsw.Connection) -> int:
 
 def _row(values: Mapping[str, Any]) -> AgentRow:
     def text(name: str, limit: int) -> str:
-        value = values.get(name)
-        decoded = value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
-        return safe_text(decoded)[:limit]
+        return text_of(values.get(name), limit)
 
     def whole(name: str, limit: int) -> str | None:
         # Cut JSON is none: what is too long is let go as a whole.
@@ -166,8 +123,8 @@ def _row(values: Mapping[str, Any]) -> AgentRow:
         avatar=whole("avatar_json", MAX_AVATAR_BYTES),
         config=_our_config(text("config_json", MAX_CONFIG_BYTES), kind),
         state=whole("state_json", MAX_CONFIG_BYTES),
-        created_at=_seconds(values.get("created_at")),
-        updated_at=_seconds(values.get("updated_at")),
+        created_at=seconds_of(values.get("created_at")),
+        updated_at=seconds_of(values.get("updated_at")),
     )
 
 
@@ -176,12 +133,6 @@ def _our_id(old: str, *, is_native: bool) -> str:
         return DEFAULT_AGENT_ID
     # An agent that happened to be called as our builtin one is.
     return f"imported-{old}" if old in ("", DEFAULT_AGENT_ID) else old
-
-
-def _seconds(value: object) -> float:
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        return 0.0
-    return float(value) / 1_000 if value > _MILLISECONDS else float(value)
 
 
 def _our_config(text: str, kind: str) -> str | None:
