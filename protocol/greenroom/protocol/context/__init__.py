@@ -1,0 +1,83 @@
+"""What a model is sent of a conversation, and what gives way when it is too much."""
+
+The order of a view is `ViewBuilder`'s; here is where a history begins (anchors and
+checkpoint), what a request weighs, whether it fits, and the manifest that says all of
+it on the tape. No clock, no I/O: numbers and times are arguments.
+"""
+
+from ._boundary import (
+    HANDOFF as HANDOFF,
+    RECONSTRUCTION_NAMES as RECONSTRUCTION_NAMES,
+    SUMMARY_RESET as SUMMARY_RESET,
+    Boundary as Boundary,
+    Reconstruction as Reconstruction,
+    ReconstructionName as ReconstructionName,
+    boundary_of as boundary_of,
+    newest_boundary as newest_boundary,
+    reconstruction_fact as reconstruction_fact,
+)
+from ._checkpoint import (
+    NOTICE as NOTICE,
+    Checkpoint as Checkpoint,
+    checkpoint_of as checkpoint_of,
+    fenced as fenced,
+)
+from ._manifest import (
+    VIEW_ASSEMBLED as VIEW_ASSEMBLED,
+    ExcludedRange as ExcludedRange,
+    ExecutionContract as ExecutionContract,
+    ExecutionRef as ExecutionRef,
+    Hashes as Hashes,
+    IncludedPart as IncludedPart,
+    Prefix as Prefix,
+    PrefixChange as PrefixChange,
+    SkillContext as SkillContext,
+    StoredManifest as StoredManifest,
+    TokenBudget as TokenBudget,
+    ViewManifest as ViewManifest,
+    manifest_fact as manifest_fact,
+    manifest_hash as manifest_hash,
+    stored_manifest as stored_manifest,
+)
+from ._pin import (
+    PinnedUser as PinnedUser,
+    first_user as first_user,
+    inherited_pin as inherited_pin,
+    pinned_user as pinned_user,
+)
+from ._policy import (
+    Chosen as Chosen,
+    RequestPolicy as RequestPolicy,
+    Selection as Selection,
+    ShadowPolicy as ShadowPolicy,
+    TaskType as TaskType,
+    ViewOrigin as ViewOrigin,
+    ViewPolicy as ViewPolicy,
+    choose_policy as choose_policy,
+    request_policy as request_policy,
+)
+from ._preflight import (
+    DEFAULT_OUTPUT as DEFAULT_OUTPUT,
+    MAX_OUTPUT as MAX_OUTPUT,
+    Drops as Drops,
+    Preflight as Preflight,
+    Weights as Weights,
+    drops as drops,
+    exceeds_window as exceeds_window,
+    output_cap as output_cap,
+)
+from ._tally import (
+    MEDIA_TOKENS as MEDIA_TOKENS,
+    Mark as Mark,
+    Tally as Tally,
+    message_tokens as message_tokens,
+    tools_hash as tools_hash,
+    tools_tokens as tools_tokens,
+)
+from ._usage_anchor import (
+    RequestKind as RequestKind,
+    UsageAnchor as UsageAnchor,
+    generation_hash as generation_hash,
+    prompt_tokens as prompt_tokens,
+    usage_anchor as usage_anchor,
+)
