@@ -159,6 +159,11 @@ class ViewBuilder:
         self._rejected.append(item)
         del self._rejected[:-MAX_REJECTED]
 
+    @property
+    def left_out_items(self) -> int:
+        """How many items a provider has refused so far."""
+        return len(self._rejected)
+
     def fork(self) -> ViewBuilder:
         """Return a builder that goes on from here and leaves this one as it is."""
         fork = ViewBuilder(self.provider, self.model)

@@ -1,10 +1,18 @@
-"""What a model is sent of a conversation, and what gives way when it is too much."""
+"""What a request to a model holds, and what gives way when it is too much: pure.
 
 The order of a view is `ViewBuilder`'s; here is where a history begins (anchors and
 checkpoint), what a request weighs, whether it fits, and the manifest that says all of
 it on the tape. No clock, no I/O: numbers and times are arguments.
 """
 
+from ._assembly import (
+    Numbers as Numbers,
+    RequestIdentity as RequestIdentity,
+    Sent as Sent,
+    TapeState as TapeState,
+    WindowSource as WindowSource,
+    assemble_manifest as assemble_manifest,
+)
 from ._boundary import (
     HANDOFF as HANDOFF,
     RECONSTRUCTION_NAMES as RECONSTRUCTION_NAMES,
@@ -21,6 +29,18 @@ from ._checkpoint import (
     Checkpoint as Checkpoint,
     checkpoint_of as checkpoint_of,
     fenced as fenced,
+)
+from ._compaction import (
+    CompactionPlan as CompactionPlan,
+    GapReason as GapReason,
+    Outcome as Outcome,
+    Pair as Pair,
+    Trigger as Trigger,
+    accepts_summary as accepts_summary,
+    pairs_of as pairs_of,
+    plan_compaction as plan_compaction,
+    retained_pairs as retained_pairs,
+    trigger_tokens as trigger_tokens,
 )
 from ._manifest import (
     VIEW_ASSEMBLED as VIEW_ASSEMBLED,
@@ -65,6 +85,33 @@ from ._preflight import (
     drops as drops,
     exceeds_window as exceeds_window,
     output_cap as output_cap,
+)
+from ._sequence import (
+    RecoveryError as RecoveryError,
+    RecoverySequence as RecoverySequence,
+    Step as Step,
+    strict_output as strict_output,
+    strict_reserve as strict_reserve,
+)
+from ._stubs import (
+    RECALL_TOOLS as RECALL_TOOLS,
+    STUB_OVER as STUB_OVER,
+    closed_units as closed_units,
+    stub_results as stub_results,
+    stub_text as stub_text,
+)
+from ._summary import (
+    HEADINGS as HEADINGS,
+    MAX_CHUNKS as MAX_CHUNKS,
+    MAX_FOCUS as MAX_FOCUS,
+    Chunk as Chunk,
+    accepted_text as accepted_text,
+    chunk_tokens as chunk_tokens,
+    chunks_of as chunks_of,
+    conversation_tokens as conversation_tokens,
+    fits_summariser as fits_summariser,
+    summary_output as summary_output,
+    summary_request as summary_request,
 )
 from ._tally import (
     MEDIA_TOKENS as MEDIA_TOKENS,
