@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -16,7 +18,7 @@ from greenroom.protocol.context import (
 )
 
 
-def record(order, role, text="x"):
+def record(order: int, role: Any, text: str = "x"):
     return MessageRecord(
         id=MessageId(f"m{order}"),
         order_seq=order,

@@ -123,6 +123,7 @@ def test_a_second_pass_changes_nothing_and_only_results_are_changed(messages, ne
         if before != after:
             assert isinstance(before, ToolMessage)
             assert msgspec.structs.replace(after, text=before.text) == before
+            assert isinstance(after, ToolMessage)
             assert len(after.text) < len(before.text)
 
 

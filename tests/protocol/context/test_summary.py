@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -31,7 +32,7 @@ from greenroom.protocol.context import (
 SECRET = "sk-" + "Ab1" * 12
 
 
-def record(*blocks, role="assistant"):
+def record(*blocks: Any, role: Any = "assistant"):
     return MessageRecord(
         id=MessageId("m"),
         order_seq=1,
@@ -51,10 +52,10 @@ def call(**fields):
     return ToolCallBlock(id=ItemId("m.1"), call_id="c", name="read", **fields)
 
 
-def document(records, **given):
+def document(records: Any, **given: Any) -> tuple[Any, Any]:
     (chunk,) = chunks_of(records, 100_000)
     wanted = {"prior": "", "focus": "", "max_output_tokens": 512} | given
-    request = summary_request("m", chunk, **wanted)
+    request: Any = summary_request("m", chunk, **wanted)
     return request, json.loads(request.messages[1].parts[0].text)
 
 
