@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from greenroom.actors.runs import _attempts, _operation
-from greenroom.actors.sessions import Session, _record
+from greenroom.actors.sessions import _actor, _record
 from greenroom.protocol import (
     RunTerminal,
     TapeEntry,
@@ -146,7 +146,7 @@ def cancel_swallowed() -> Generator[None]:
     async def ignore(self: Any, message: Any, ctx: Any) -> None:
         return None
 
-    with replaced(Session, "_cancel", ignore):
+    with replaced(_actor.SessionActor, "_cancel", ignore):
         yield
 
 

@@ -50,7 +50,7 @@ class Inbox:
     """What waits for its turn, and who waits for it."""
 
     history: History
-    waiters: Waiters = attrs.field(factory=Waiters, init=False)
+    waiters: Waiters
     _held: frozenset[str] | None = attrs.field(default=None, init=False)
     """Commands that wait for the message that the user said to write (INT-09)."""
 

@@ -120,6 +120,13 @@ class TurnRefusedError(GreenroomError):
         self.code = code
 
 
+def session_closing() -> TurnRefusedError:
+    """Return the refusal of a session that is being unloaded."""
+    return TurnRefusedError(
+        "session_closing", "the session is being closed; open it again"
+    )
+
+
 class TurnFailedError(GreenroomError):
     """The turn could not be run or stored; what is on disk is on disk."""
 

@@ -49,6 +49,7 @@ from greenroom.storage import (
     recover_session,
 )
 
+from ._actor import SessionActor
 from ._history import History, ReadBefore
 from ._hub import Hub
 from ._ports import PieceWriter, StoreReaders
@@ -150,7 +151,7 @@ class Sessions:
     """Opens sessions and knows the loaded ones."""
 
     world: SessionWorld
-    start: Callable[[str, Session], Ref[Any]]
+    start: Callable[[str, SessionActor], Ref[Any]]
     """Starts a session actor under the sessions' supervisor."""
     _loaded: dict[SessionId, Loaded] = attrs.field(
         factory=dict[SessionId, Loaded], init=False
@@ -187,6 +188,13 @@ class Sessions:
         """Forget a hub that nobody watches and no actor uses."""
         if self.loaded(session_id) is None:
             self._forget_hub(session_id)
+
+    def end_hub(self, session_id: SessionId) -> None:
+        """End what watches a session that is gone."""
+        hub = self._hubs.get(session_id)
+        if hub is not None:
+            hub.close()
+            self.release_hub(session_id)
 
     async def create(self, settings: SessionSettings) -> Loaded:
         """Make a session: its tape, its first facts, its actor."""
@@ -329,7 +337,8 @@ class Sessions:
             turn,
             idle_seconds=world.idle_seconds,
         )
-        loaded = Loaded(self.start(session_id, session), session, record.hub)
+        ref = self.start(session_id, SessionActor(session))
+        loaded = Loaded(ref, session, record.hub)
         self._loaded[session_id] = loaded
         return loaded
 

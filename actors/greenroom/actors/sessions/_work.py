@@ -1,0 +1,362 @@
+"""The turn that a session works on: its runs, its pause, and its end.
+
+A turn is one accepted input; it may be several runs: the loop, one deferred run for
+each call that the user allowed, and the loop again. What lies between them is made
+durable here; a run settles itself, always (RUN-13). Everything is called by the
+session's actor, one thing at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final, cast, final
+
+import attrs
+import trio
+
+from greenroom.actors.kernel import Ask, CancelCause, Context, Exited, Failed
+from greenroom.actors.runs import (
+    ActiveRun,
+    RunNotStartedError,
+    RunPlan,
+    RunPorts,
+    deferred_behaviour,
+    loop_behaviour,
+)
+from greenroom.protocol import (
+    InteractionEnd,
+    ItemId,
+    RunId,
+    SessionState,
+    StorageError,
+    end_of_run,
+    interrupted_terminal,
+    safe_text,
+)
+from greenroom.storage import retraction_fact
+
+from ._answers import Answered, answer, expire
+from ._granting import Granting
+from ._held import HeldAnswers
+from ._messages import (
+    AnswerInteraction,
+    TurnFailedError,
+    TurnResult,
+    session_closing,
+)
+from ._pauses import record_answer, record_stop, reopen, start_clock
+from ._session import Session
+from ._settings import check_provider
+from ._turn import KEEPS_QUESTION, AnswerClock, Turn, never_ran
+from ._turns import unresolved
+
+_LOG: Final = logging.getLogger("greenroom.sessions")
+
+FLUSH_SECONDS: Final = 0.6
+"""How long blocks of a message in progress may be unsaved (PER-05)."""
+
+
+@final
+@attrs.define(eq=False)
+class Work:
+    """Works on a session's turn."""
+
+    session: Session
+    held: HeldAnswers = attrs.field(factory=HeldAnswers, init=False)
+
+    #### Runs
+
+    def start_loop(self, ctx: Context[Any]) -> None:
+        """Begin the turn's next run."""
+        active, ports = self._make_run(ctx)
+        self._spawn(active, loop_behaviour(active, ports), ctx)
+
+    def _start_deferred(self, granting: Granting, ctx: Context[Any]) -> None:
+        active, ports = self._make_run(ctx)
+        active.on_dispatch = granting.settle
+        self._turn().granting, call = granting, granting.call
+        self._spawn(active, deferred_behaviour(active, ports, call), ctx)
+
+    def _make_run(self, ctx: Context[Any]) -> tuple[ActiveRun, RunPorts]:
+        settings, message = self.session.settings, self._turn().message
+        run_id, view = (
+            RunId(ctx.ids.uuid()),
+            self.session.history.view(self.session.settings),
+        )
+        context = self.session.ports.context(settings, run_id)
+        plan = RunPlan(
+            run_id,
+            self.session.id,
+            settings,
+            message,
+            view,
+            context,
+            self.session.history.account,
+        )
+        active = ActiveRun.of(plan)
+
+        def is_current(_: int) -> bool:
+            return self.session.turn is not None and self.session.turn.active is active
+
+        return active, self.session.ports.for_run(
+            settings, self.session.hub, is_current
+        )
+
+    def _spawn(self, active: ActiveRun, behaviour: Any, ctx: Context[Any]) -> None:  # noqa: ANN401 - a behaviour
+        turn = self._turn()
+        turn.active, turn.cancelled = active, None
+        turn.ref = ctx.spawn(f"run-{active.plan.run_id}", behaviour, watch=True)
+        self.session.hub.status("generating", active.plan.run_id)
+        ctx.deadline(FLUSH_SECONDS, "blocks")
+
+    def flush_blocks(self, ctx: Context[Any]) -> None:
+        """Keep what streams in, in case this process dies (PER-05)."""
+        turn = self.session.turn
+        if turn is None or turn.active is None or turn.ref is None:
+            return
+        if (blocks := turn.unsaved()) is not None:
+            self.session.ports.record.cache_soon(turn.message.id, blocks)
+        ctx.deadline(FLUSH_SECONDS, "blocks")
+
+    async def run_exited(self, exited: Exited, ctx: Context[Any]) -> None:
+        """Go on from where a run has left the turn."""
+        turn = self.session.turn
+        if turn is None or turn.ref is not exited.ref or turn.active is None:
+            return
+        active, turn.ref, turn.active = turn.active, None, None
+        ctx.cancel_deadline("blocks")
+        granting, turn.granting = turn.granting, None
+        if granting is not None and await self._grant_failed(granting, active, ctx):
+            return
+        if active.result is None:
+            if turn.cancelled is not None and never_ran(active, exited):
+                await self._cancel_paused(turn.cancelled, ctx)
+            else:
+                await self._run_lost(active, exited)
+            return
+        turn.message = active.result.message
+        if turn.message.status != "pending":
+            self._end_turn()
+        elif turn.cancelled is not None and not turn.stays_open:
+            # The cancel came when the run had its result already.
+            await self._cancel_paused(turn.cancelled, ctx)
+        else:
+            await self._after_run(ctx)
+
+    async def _grant_failed(
+        self, granting: Granting, active: ActiveRun, ctx: Context[Any]
+    ) -> bool:
+        # Returns whether the approval is open again: nothing was dispatched (TOL-26).
+        failure, turn = active.failure, self._turn()
+        if failure is None:
+            granting.settle()
+            return False
+        granting.fail(failure)
+        if failure.dispatch_committed:
+            return False
+        if active.result is None:
+            turn.message = await reopen(
+                self.session.ports.record, turn.message, granting.call, ctx.clock.now()
+            )
+        else:
+            turn.message = active.result.message
+        if turn.cancelled is not None and not turn.stays_open:
+            await self._cancel_paused(turn.cancelled, ctx)
+            return True
+        await self._after_run(ctx)
+        if self.session.turn is turn and turn.ref is None:
+            self.session.hub.status("idle")
+        return True
+
+    async def _after_run(self, ctx: Context[Any]) -> None:
+        for ask in self.held.take():
+            if self.session.leaving:
+                ask.reply.set_error(session_closing())
+            else:
+                await self.answer_or_hold(ask, ctx)
+        turn = self.session.turn
+        if turn is None or turn.ref is not None:
+            return
+        if unresolved(turn.message):
+            await self._pause(ctx)
+        else:
+            self.start_loop(ctx)
+
+    async def _run_lost(self, active: ActiveRun, exited: Exited) -> None:
+        # The run could not settle itself. What the journal has stands, and the message
+        # stays as it is (JRN-11): loading the session again recovers it.
+        reason = exited.reason
+        error = reason.error if isinstance(reason, Failed) else None
+        text = safe_text(str(error or "the run ended without a result"))[:2_000]
+        begun = active.registered or not isinstance(error, RunNotStartedError)
+        if begun or not await self._retract_empty():
+            self.session.leaving = True
+        failure = TurnFailedError(text)
+        failure.__cause__ = error
+        self._fail_turn(failure)
+
+    async def _retract_empty(self) -> bool:
+        # Of a turn whose first run did not begin nothing is left. A later run's message
+        # holds what the earlier ones did.
+        message = self._turn().message
+        if message.blocks:
+            return False
+        try:
+            await self.session.ports.record.append([retraction_fact(message.id)])
+        except StorageError as exc:
+            _LOG.warning("message %s was not retracted: %s", message.id, exc)
+            return False
+        return True
+
+    def _end_turn(self) -> None:
+        turn = self._turn()
+        self.session.history.append(turn.message)
+        self._leave_turn("idle" if turn.message.status == "sent" else "error")
+        self.session.waiters.settle(turn.command_id, TurnResult(turn.message))
+        self.session.ports.turn_settled(self.session.id, self.session.settings)
+
+    def _fail_turn(self, failure: TurnFailedError) -> None:
+        turn = self._turn()
+        self._leave_turn("error")
+        self.session.waiters.fail(turn.command_id, failure)
+
+    def _leave_turn(self, state: SessionState) -> None:
+        self.session.turn, self.session.owes = None, not self.session.leaving
+        self.session.hub.status(state)
+        self.held.refuse()
+
+    #### Interactions
+
+    async def _pause(self, ctx: Context[Any]) -> None:
+        # The clock is the run's to start, and this starts the one of what waits next.
+        turn = self._turn()
+        turn.message = await start_clock(
+            self.session.ports.record,
+            turn.message,
+            self.session.settings,
+            ctx.clock.now(),
+        )
+        self._show_pause(ctx)
+
+    def _show_pause(self, ctx: Context[Any]) -> None:
+        first = unresolved(self._turn().message)[0]
+        permission = first.action == "tool_call_permission"
+        until = None
+        if first.expires_at is not None:
+            seconds = max(0.0, first.expires_at - ctx.clock.now())
+            ctx.deadline(seconds, AnswerClock(first.id))
+            until = trio.current_time() + seconds
+        self.session.hub.status("generating")
+        self.session.hub.waiting("permission" if permission else "question", until)
+
+    async def restore_pause(self, ctx: Context[Any]) -> None:
+        """Go on waiting for the answer that the turn waited for when it was loaded."""
+        if self.session.turn is not None:
+            await self._pause(ctx)
+
+    async def answer_or_hold(self, ask: Ask[Any], ctx: Context[Any]) -> None:
+        """Take an answer; while a run goes on it waits for its end."""
+        turn = self.session.turn
+        if turn is not None and turn.ref is not None:
+            self.held.hold(ask)
+            return
+        request = cast("AnswerInteraction", ask.request)
+        try:
+            self._check_provider()
+            # Before anything is recorded: what follows needs all of it.
+            await self.session.history.complete()
+            message = None if turn is None else turn.message
+            answered = answer(message, request.interaction_id, request.answer)
+            if answered.after != "nothing":
+                await self._record_answer(answered, ctx)
+        except Exception as exc:
+            ask.reply.set_error(exc)
+            return
+        if answered.after == "execute":
+            self._start_deferred(Granting(answered.call, ask.reply), ctx)
+            return
+        ask.reply.set_value(None)
+        self._follow_answer(answered, ctx)
+
+    async def expire(self, interaction_id: ItemId, ctx: Context[Any]) -> None:
+        """End an interaction that nobody has answered in time."""
+        turn = self.session.turn
+        if turn is None or turn.ref is not None:
+            return
+        for action in unresolved(turn.message)[:1]:
+            if action.id == interaction_id:
+                await self.session.history.complete()
+                answered = expire(turn.message, action)
+                await self._record_answer(answered, ctx)
+                self._follow_answer(answered, ctx)
+
+    async def _record_answer(self, answered: Answered, ctx: Context[Any]) -> None:
+        turn, now = self._turn(), ctx.clock.now()
+        before = unresolved(turn.message)[0]
+        turn.message = await record_answer(
+            self.session.ports.record,
+            turn.message,
+            answered,
+            self.session.settings,
+            now,
+        )
+        ctx.cancel_deadline(AnswerClock(before.id))
+
+    def _follow_answer(self, answered: Answered, ctx: Context[Any]) -> None:
+        match answered.after:
+            case "nothing" | "execute":
+                pass
+            case "continue" if unresolved(self._turn().message):
+                self._show_pause(ctx)
+            case "continue":
+                self.start_loop(ctx)
+            case _:
+                self._end_turn()
+
+    #### Cancel
+
+    async def cancel(self, cause: CancelCause, ctx: Context[Any]) -> None:
+        """End the turn; a question stays open if somebody else may answer it."""
+        turn = self.session.turn
+        if turn is not None and turn.ref is not None:
+            self._cancel_run(cause)
+        elif turn is not None and cause not in KEEPS_QUESTION:
+            await self._cancel_paused(cause, ctx)
+
+    async def stop(self, cause: CancelCause, ctx: Context[Any]) -> None:
+        """End the turn because the session is unloaded."""
+        # The end of the engine leaves a question open, for the next one to have it
+        # answered. Whoever closes the session does not want it answered (INT-14).
+        if self.session.turn is not None and self.session.turn.ref is not None:
+            self._cancel_run(cause)
+        elif self.session.turn is not None and cause not in KEEPS_QUESTION:
+            await self._cancel_paused(cause, ctx, "closed")
+
+    def _cancel_run(self, cause: CancelCause) -> None:
+        # Whoever cancels writes nothing: the run settles itself.
+        if self.session.turn is not None and self.session.turn.ref is not None:
+            self.session.turn.cancelled = cause
+            self.session.turn.ref.cancel(cause)
+
+    async def _cancel_paused(
+        self,
+        cause: CancelCause,
+        ctx: Context[Any],
+        end: InteractionEnd | None = None,
+    ) -> None:
+        turn, word = self._turn(), cause.value
+        end = end or end_of_run(interrupted_terminal(word))
+        for action in unresolved(turn.message)[:1]:
+            ctx.cancel_deadline(AnswerClock(action.id))
+        turn.message = await record_stop(
+            self.session.ports.record, turn.message, word, end, ctx.clock.now()
+        )
+        self._end_turn()
+
+    def _check_provider(self) -> None:
+        session = self.session
+        check_provider(session.settings.provider, session.ports.providers)
+
+    def _turn(self) -> Turn:
+        assert self.session.turn is not None
+        return self.session.turn
