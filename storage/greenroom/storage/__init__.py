@@ -66,8 +66,22 @@ from .exchange import (
     export_session as export_session,
     import_sessions as import_sessions,
 )
+from .forks import (
+    MAX_DELTA as MAX_DELTA,
+    ForkDiscarded as ForkDiscarded,
+    ForkMerged as ForkMerged,
+    ForkRefusedError as ForkRefusedError,
+    ForkStart as ForkStart,
+    begin_fork as begin_fork,
+    delete_fork as delete_fork,
+    discard_piece as discard_piece,
+    fork_scope as fork_scope,
+    merge_piece as merge_piece,
+    merge_receipt as merge_receipt,
+)
 from .lifecycle import (
     Unfinished as Unfinished,
+    assess_session as assess_session,
     assign_session as assign_session,
     clear_session as clear_session,
     drop_session as drop_session,
@@ -75,6 +89,16 @@ from .lifecycle import (
     note_deletion as note_deletion,
     pending_deletions as pending_deletions,
     unfinished as unfinished,
+)
+from .links import (
+    LinkedTape as LinkedTape,
+    TapeLink as TapeLink,
+    TapeNotLinkedError as TapeNotLinkedError,
+    freeze_child as freeze_child,
+    link_fact as link_fact,
+    linked_tape as linked_tape,
+    linked_tapes as linked_tapes,
+    tape_identity as tape_identity,
 )
 from .memory import MemoryStore as MemoryStore
 from .names import (
@@ -85,6 +109,7 @@ from .names import (
     RUN_ACKNOWLEDGED as RUN_ACKNOWLEDGED,
     SESSION_ARCHIVED as SESSION_ARCHIVED,
     SESSION_CONFIGURED as SESSION_CONFIGURED,
+    SESSION_FORKED as SESSION_FORKED,
     SESSION_START as SESSION_START,
     Archived as Archived,
     OperationReconciled as OperationReconciled,
@@ -93,6 +118,7 @@ from .names import (
     archived_fact as archived_fact,
     bootstrap_facts as bootstrap_facts,
     contribution_fact as contribution_fact,
+    forked_fact as forked_fact,
     input_fact as input_fact,
     is_audit as is_audit,
     message_fact as message_fact,
@@ -100,6 +126,7 @@ from .names import (
     reconciled_fact as reconciled_fact,
     retraction_fact as retraction_fact,
     settings_fact as settings_fact,
+    start_fact as start_fact,
     tool_facts as tool_facts,
 )
 from .recovery import (

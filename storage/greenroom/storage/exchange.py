@@ -41,10 +41,14 @@ from ._errors import FencedError, RefusedFactError
 from ._store import Appended, Grant, Member, Reader, Store
 from .doctor import readable_entries
 from .names import (
+    FORK_DISCARD,
+    FORK_MERGE,
+    FORK_START,
     RUN_ACKNOWLEDGED,
     SESSION_ARCHIVED,
     SESSION_CONFIGURED,
     SESSION_START,
+    TAPE_LINKED,
     message_fact,
     settings_fact,
     start_fact,
@@ -67,8 +71,11 @@ _LEFT_OUT: Final = (
     SESSION_START,
     SESSION_ARCHIVED,
     RUN_ACKNOWLEDGED,
-    # It would open another session of this store to the model.
-    "subagent/tape_linked",
+    # They would open other sessions of this store to the model.
+    TAPE_LINKED,
+    FORK_DISCARD,
+    FORK_MERGE,
+    FORK_START,
 )
 
 

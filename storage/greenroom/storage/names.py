@@ -141,22 +141,27 @@ def is_audit(name: str) -> bool:
     return name in _AUDIT_NAMES or name.startswith(_AUDIT_PREFIXES)
 
 
-def bootstrap_facts(incarnation: str, settings: SessionSettings) -> tuple[Fact, ...]:
+def bootstrap_facts(
+    incarnation: str, settings: SessionSettings, *, parent: SessionId | None = None
+) -> tuple[Fact, ...]:
     """Return the facts a tape begins with: its anchor, then its settings (TAP-03).
 
     *incarnation* is a fresh UUID: a tape that is cleared begins again with another.
+    *parent* is the session whose child this one is, if it is one (TAP-13).
     """
-    return start_fact(incarnation), settings_fact(settings, revision=incarnation)
+    start = start_fact(incarnation, parent=parent)
+    return start, settings_fact(settings, revision=incarnation)
 
 
-def start_fact(incarnation: str) -> Fact:
+def start_fact(incarnation: str, *, parent: SessionId | None = None) -> Fact:
     """Return the anchor that a tape begins with; see `bootstrap_facts`."""
+    whose = {} if parent is None else {"parentSessionId": parent}
     return Fact(
         kind=FactKind.ANCHOR,
         name=SESSION_START,
         source_type=SourceType.SESSION,
         source_id=incarnation,
-        meta=canonical_json({"incarnation": incarnation}),
+        meta=canonical_json({"incarnation": incarnation} | whose),
     )
 
 

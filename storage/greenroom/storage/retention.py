@@ -20,6 +20,7 @@ from greenroom.protocol import SessionId, StorageError
 
 from ._store import Grant, Member, Reader, Store
 from .doctor import strangers
+from .forks import is_kept_fork
 from .sqlite import SqliteReader, SqliteStore, compact, open_reader, open_store
 
 _TTL: Final = 3_600.0
@@ -34,7 +35,8 @@ class Swept:
     archived: tuple[SessionId, ...]
     """Sessions that were put away long enough ago, and owe nothing."""
     unfinished: tuple[SessionId, ...]
-    """Tapes that no list shows: an import was killed while it made them."""
+    """Tapes that no list shows: an import was killed while it made them, or they are
+    forks that were discarded, or whose parent is gone."""
     files: tuple[Path, ...]
     """Folders and files of tools that belong to no session."""
     file_bytes: int
@@ -115,7 +117,9 @@ def _put_away(reader: Reader, before: float) -> Iterator[SessionId]:
 
 
 def _unlisted(reader: Reader) -> Iterator[SessionId]:
-    return (scope for scope in _scopes(reader) if reader.session(scope) is None)
+    for scope in _scopes(reader):
+        if reader.session(scope) is None and not is_kept_fork(reader, scope):
+            yield scope
 
 
 def _scopes(reader: Reader) -> Iterator[SessionId]:

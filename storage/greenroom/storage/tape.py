@@ -9,7 +9,7 @@ other's way and one of them is told so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar, final
 
 import attrs
@@ -81,6 +81,26 @@ class Tape:
             done = self._checked(result)
             move(done.head)
             return done
+
+        move, undo = self._mover()
+        return Piece(write, undo)
+
+    def batches_piece(
+        self, make: Callable[[Store], Iterable[Sequence[Fact]]], *, now: float
+    ) -> Piece:
+        """Return the piece that writes what *make* yields, batch by batch; the head.
+
+        For more facts than one append takes, or such as depend on what is on the tape.
+        All or nothing, as every piece of a group. *make* may refuse by raising.
+        """
+
+        def write(store: Store) -> int:
+            head = self.head
+            for facts in make(store):
+                result = store.append(self.grant, head, facts, now=now)
+                head = self._checked(result).head
+            move(head)
+            return head
 
         move, undo = self._mover()
         return Piece(write, undo)
