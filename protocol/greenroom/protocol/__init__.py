@@ -424,6 +424,7 @@ from ._trace import (
     AttemptTrace as AttemptTrace,
     WireRequest as WireRequest,
     attempt_trace as attempt_trace,
+    redacted as redacted,
 )
 from ._usage import add_usage as add_usage, usage_of as usage_of
 from ._user_message import (
@@ -438,6 +439,7 @@ from ._view import (
     ExcludedReason as ExcludedReason,
     IncludedReason as IncludedReason,
     Part as Part,
+    SkillContext as SkillContext,
     SyntheticPart as SyntheticPart,
     TurnStart as TurnStart,
     ViewBuilder as ViewBuilder,

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, final
 
 import attrs
+import msgspec
 
 from ._canonical import safe_text, sha256_hex
 from ._ids import MessageId
@@ -101,6 +102,13 @@ class SyntheticPart:
     digest: str
 
 
+class SkillContext(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A Skill that is part of the instructions."""
+
+    name: str
+    content_hash: str
+
+
 @attrs.frozen
 class _Placed:
     """A record in the history: where its messages begin."""
@@ -126,6 +134,10 @@ class ViewBuilder:
 
     provider: str
     model: str
+    anchor_entry: int | None = attrs.field(default=None, init=False)
+    """The entry of the tape that says where the history begins."""
+    skills: tuple[SkillContext, ...] = attrs.field(default=(), init=False)
+    """Those that the instructions hold."""
     _system: SystemMessage | None = attrs.field(default=None, init=False)
     _pin: MessageRecord | None = attrs.field(default=None, init=False)
     _checkpoint: UserMessage | None = attrs.field(default=None, init=False)
@@ -167,6 +179,7 @@ class ViewBuilder:
     def fork(self) -> ViewBuilder:
         """Return a builder that goes on from here and leaves this one as it is."""
         fork = ViewBuilder(self.provider, self.model)
+        fork.anchor_entry, fork.skills = self.anchor_entry, self.skills
         fork._system, fork._pin = self._system, self._pin
         fork._checkpoint, fork._sections = self._checkpoint, self._sections
         fork._body = self._body.fork()
@@ -278,7 +291,7 @@ class ViewBuilder:
         dropped = history[: len(history) - len(keep)]
         if not dropped:
             return
-        at = keep[0].index if keep else self._end_of_history
+        at = keep[0].index if keep else self.history_count
         excluded = Excluded(
             dropped[0].order, dropped[-1].order, len(dropped), "out_of_budget"
         )
@@ -297,7 +310,8 @@ class ViewBuilder:
         return self._placed if self._asked is None else self._placed[:-1]
 
     @property
-    def _end_of_history(self) -> int:
+    def history_count(self) -> int:
+        """Messages of the history, the active turn not counted."""
         body = self._body.messages
         return len(body) if self._asked is None else self._asked_at
 
@@ -396,7 +410,7 @@ class ViewBuilder:
         history, at = self._history, self.front_count
         if history:
             orders = history[0].order, history[-1].order
-            count = self._end_of_history
+            count = self.history_count
             parts.append(Part("selected_history", "mixed", at, count, orders=orders))
         return parts
 

@@ -31,14 +31,18 @@ from ._checkpoint import (
     fenced as fenced,
 )
 from ._compaction import (
+    TRIGGER_NAMES as TRIGGER_NAMES,
     CompactionPlan as CompactionPlan,
     GapReason as GapReason,
     Outcome as Outcome,
     Pair as Pair,
     Trigger as Trigger,
     accepts_summary as accepts_summary,
+    checkpoint_tokens as checkpoint_tokens,
+    merged_gaps as merged_gaps,
     pairs_of as pairs_of,
     plan_compaction as plan_compaction,
+    record_tokens as record_tokens,
     retained_pairs as retained_pairs,
     trigger_tokens as trigger_tokens,
 )
@@ -51,7 +55,6 @@ from ._manifest import (
     IncludedPart as IncludedPart,
     Prefix as Prefix,
     PrefixChange as PrefixChange,
-    SkillContext as SkillContext,
     StoredManifest as StoredManifest,
     TokenBudget as TokenBudget,
     ViewManifest as ViewManifest,

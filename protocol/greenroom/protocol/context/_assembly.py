@@ -13,8 +13,8 @@ import attrs
 import msgspec
 
 from .._ids import MessageId, RunId, SessionId
+from .._messages import ChatMessage
 from .._view import IncludedReason, Part, ViewBuilder
-from ._boundary import Boundary
 from ._manifest import (
     ExcludedRange,
     ExecutionContract,
@@ -23,7 +23,6 @@ from ._manifest import (
     IncludedPart,
     Prefix,
     PrefixChange,
-    SkillContext,
     StoredManifest,
     TokenBudget,
     ViewManifest,
@@ -31,7 +30,7 @@ from ._manifest import (
 from ._pin import PinnedUser, inherited_pin, pinned_user
 from ._policy import Chosen, ViewOrigin, request_policy
 from ._preflight import Preflight
-from ._tally import Mark, Tally
+from ._tally import Mark, Tally, equal_in_front
 from ._usage_anchor import RequestKind
 
 WindowSource = Literal["session", "configured", "listed", "provider", "unknown"]
@@ -65,7 +64,8 @@ class TapeState:
 
     incarnation: str
     head: int
-    boundary: Boundary | None = None
+    anchor: int | None = None
+    """The entry that moved the boundary to where it is."""
 
 
 @attrs.frozen
@@ -82,13 +82,9 @@ class Sent:
     """What is remembered of a request for the manifest of the next one."""
 
     stored: StoredManifest
+    messages: tuple[ChatMessage, ...]
     left_out: int
     """Items that the provider had refused by then."""
-
-    @property
-    def count(self) -> int:
-        """How many messages it had."""
-        return sum(part.count for part in self.stored.manifest.included)
 
 
 def assemble_manifest(
@@ -97,18 +93,17 @@ def assemble_manifest(
     chosen: Chosen,
     view: ViewBuilder,
     tally: Tally,
-    kept: int,
     numbers: Numbers,
     kind: RequestKind,
     before: Sent | None,
+    messages: tuple[ChatMessage, ...],
     *,
     first_pin: PinnedUser | None = None,
-    skills: tuple[SkillContext, ...] = (),
 ) -> ViewManifest:
-    """Return the manifest of the request whose messages *tally* was shown last.
+    """Return the manifest of the request of *messages*, which *tally* was shown last.
 
     Args:
-        kept: how many of them are, in front, those of the request *before*.
+        before: the request before it, of the same session and process.
         first_pin: that of the turn's first request; a later one keeps it only
             unchanged (CTX-34).
     """
@@ -133,7 +128,7 @@ def assemble_manifest(
         policy_version=policy.version,
         selection=policy.selection,
         latest_entry_id=tape.head,
-        reconstruction_anchor_entry_id=tape.boundary and tape.boundary.entry,
+        reconstruction_anchor_entry_id=tape.anchor,
         included=included,
         excluded=excluded,
         pin=pin,
@@ -151,11 +146,11 @@ def assemble_manifest(
             logical_round=identity.logical_round,
             origin=identity.origin,
         ),
-        skill_contexts=skills,
+        skill_contexts=view.skills,
     )
     if before is None:
         return manifest
-    prefix = _prefix(before, manifest, kept, view.left_out_items)
+    prefix = _prefix(before, manifest, messages, view.left_out_items)
     return msgspec.structs.replace(manifest, prefix=prefix)
 
 
@@ -223,16 +218,13 @@ def _budget(numbers: Numbers, whole: Mark) -> TokenBudget:
 #### What it has in common with the one before
 
 
-def _prefix(before: Sent, now: ViewManifest, kept: int, left_out: int) -> Prefix:
-    changed = None
-    if kept < before.count:
-        changed = _change(before, now, kept, left_out)
-    return Prefix(
-        view_id=before.stored.view_id,
-        messages=before.count,
-        kept=kept,
-        changed=changed,
-    )
+def _prefix(
+    before: Sent, now: ViewManifest, messages: tuple[ChatMessage, ...], left_out: int
+) -> Prefix:
+    kept, count = equal_in_front(before.messages, messages), len(before.messages)
+    changed = _change(before, now, kept, left_out) if kept < count else None
+    view_id = before.stored.view_id
+    return Prefix(view_id=view_id, messages=count, kept=kept, changed=changed)
 
 
 def _change(before: Sent, now: ViewManifest, kept: int, left_out: int) -> PrefixChange:

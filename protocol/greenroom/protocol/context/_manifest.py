@@ -15,7 +15,7 @@ import msgspec
 from .._canonical import canonical_json, sha256_hex
 from .._facts import Fact, FactKind, SourceType
 from .._ids import MessageId, RunId, SessionId
-from .._view import ExcludedReason, IncludedReason
+from .._view import ExcludedReason, IncludedReason, SkillContext
 from ._pin import PinnedUser
 from ._policy import Selection, ShadowPolicy, TaskType, ViewPolicy
 
@@ -112,13 +112,6 @@ class ExecutionRef(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     run_id: RunId
     logical_round: int
     origin: Literal["chat", "resume", "tool_loop", "context_recovery"]
-
-
-class SkillContext(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A Skill that is part of the instructions."""
-
-    name: str
-    content_hash: str
 
 
 class Hashes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

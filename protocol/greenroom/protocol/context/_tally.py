@@ -112,7 +112,7 @@ class Tally:
     def show(self, messages: Sequence[ChatMessage]) -> int:
         """Take *messages*; return how many of them are, in front, those from before."""
         new = tuple(messages)
-        kept = _equal_in_front(self._messages, new)
+        kept = equal_in_front(self._messages, new)
         del self._marks[kept + 1 :]
         for message in new[kept:]:
             self._marks.append(self._marks[-1].after(message))
@@ -138,7 +138,8 @@ class Tally:
         return self._marks[-1]
 
 
-def _equal_in_front(old: tuple[object, ...], new: tuple[object, ...]) -> int:
+def equal_in_front(old: tuple[object, ...], new: tuple[object, ...]) -> int:
+    """Return how many values *new* begins with that *old* begins with."""
     if new[: len(old)] == old:
         return len(old)
     return next(
