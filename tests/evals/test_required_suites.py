@@ -29,6 +29,11 @@ REQUIRED: Final[Mapping[str, str]] = {
     "the laws of every session": "tests/laws/test_laws.py",
     "who may import what": "tests/test_layers.py",
     "the standard scenarios": "tests/evals/test_standard.py",
+    "agents that stand alone": "tests/actors/agents/test_migration.py",
+    "agents as values": "tests/protocol/test_agent_config.py",
+    "who runs whose sessions": "tests/actors/agents/test_backends.py",
+    "who uses which Skill": "tests/actors/skills/test_using_skills.py",
+    "retired names": "tests/test_retired.py",
 }
 
 
@@ -57,11 +62,13 @@ def missing(root: Path, required: Mapping[str, str]) -> list[str]:
     return [name for name, path in required.items() if not found[path]]
 
 
+@pytest.mark.contract("EVL-18")
 @pytest.mark.slow  # waits for another process
 def test_every_required_suite_is_collected():
     assert missing(ROOT, REQUIRED) == []
 
 
+@pytest.mark.contract("EVL-18")
 @pytest.mark.slow  # waits for another process
 def test_a_suite_that_is_gone_or_holds_no_test_is_missed(tmp_path: Path):
     (tmp_path / "test_full.py").write_text("def test_something(): ...\n")
