@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.kernel import CancelCause
 from greenroom.actors.providers import Call, End, Fail, Halt, Hang, Say
-from greenroom.actors.runs._loop import ActiveRun, Run
+from greenroom.actors.runs._life import ActiveRun, Run
 from greenroom.actors.runs._ports import RunPorts
 from greenroom.actors.tools import ToolResult
 from greenroom.protocol import (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ._deferred import deferred_behaviour as deferred_behaviour
-from ._loop import (
+from ._life import (
     ActiveRun as ActiveRun,
     DeferredJournalError as DeferredJournalError,
     RunNotStartedError as RunNotStartedError,
-    loop_behaviour as loop_behaviour,
 )
+from ._loop import loop_behaviour as loop_behaviour
 from ._ports import (
     ContextBudget as ContextBudget,
     Contribute as Contribute,
@@ -21,6 +21,7 @@ from ._ports import (
     Reviewer as Reviewer,
     RunPlan as RunPlan,
     RunPorts as RunPorts,
+    Views as Views,
     Watchers as Watchers,
 )
 from ._reconciliation import reconcile as reconcile

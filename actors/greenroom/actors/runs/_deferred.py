@@ -33,7 +33,7 @@ from greenroom.protocol import (
 )
 
 from ._batch import Batch
-from ._loop import (
+from ._life import (
     ActiveRun,
     DeferredJournalError,
     Run,

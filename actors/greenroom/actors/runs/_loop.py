@@ -1,10 +1,7 @@
-"""The run actors: one execution each, with its own identity (RUN-01).
+"""The loop run: asks the model and works until the turn ends or pauses.
 
-A loop run asks the model and works until the turn ends or pauses; a deferred run
-executes one call that the user allowed (`_deferred`). Both have the same life: the
-start fact is durable before anything is done (RUN-08), whatever happens afterwards
-ends in one settlement, by the run itself (RUN-13). The decisions are `RunMachine`'s;
-this module performs them.
+The decisions are `RunMachine`'s; this module performs them. The life around it is that
+of every run (`_life`).
 """
 
 from __future__ import annotations
@@ -14,10 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, final
 
 import attrs
-import trio
 
 from greenroom.actors.kernel import Context
-from greenroom.actors.tools import Tool
 from greenroom.protocol import (
     NOTHING_FITS,
     OUTPUT_CUT,
@@ -27,287 +22,40 @@ from greenroom.protocol import (
     Block,
     BudgetReached,
     CallsRefused,
-    ChatMessage,
     Counters,
-    Draft,
     End,
     Fault,
     Faulted,
-    GreenroomError,
     ItemId,
-    JournalError,
     ModelRequest,
     RefuseCalls,
     RoundEnded,
     RunCalls,
     RunEvent,
-    RunKind,
     RunMachine,
-    RunStarted,
     StorageError,
     Terminal,
     ToolCallBlock,
     ViewBuilder,
-    in_revisions,
     inherited_ends,
-    interrupted_terminal,
     observe,
     told,
 )
 from greenroom.protocol.providers import OVERFLOW_CODE
 from greenroom.storage import FencedError, contribution_fact
 
-from ._admission import Gates
 from ._allowance import budget_question, excess_of
 from ._attempts import AttemptIdentity, Attempts, ProviderRaisedError
-from ._batch import Batch, OperationHandle
-from ._calls import CallBlocks
+from ._batch import Batch
 from ._exchange import Exchange, RoundReply
 from ._fitting import Fitting
-from ._hook_events import session_start
-from ._operation import RunOperation, describe
-from ._ports import Prepared, Refreshed, RunPlan, RunPorts
-from ._review import ModelReviewer
-from ._settlement import CommittedProjectionError, Progress, RunResult, Settlement
+from ._life import ActiveRun, Run, make_batch
+from ._ports import RunPorts
+from ._settlement import Progress
 
 _LOG: Final = logging.getLogger("greenroom.runs")
 
 CALL_CUT: Final = "not executed: the reply ended before this call was whole"
-
-SOFT_SECONDS: Final = 2.0
-HARD_SECONDS: Final = 4.0
-"""Budget of an operation's clean-up; inside the 5 s of a whole turn's cancel."""
-
-
-class DeferredJournalError(JournalError):
-    """A strict fact of a granted call failed; nothing is tried again (TOL-26).
-
-    Before the dispatch nothing has happened, and the approval is open again.
-    """
-
-    def __init__(
-        self, cause: Exception, *, dispatch_committed: bool, outcome_committed: bool
-    ) -> None:
-        so_far = (
-            "the call was not run, and its approval is open again"
-            if not dispatch_committed
-            else "the call ran and its outcome is recorded"
-            if outcome_committed
-            else "the call may have run, and what became of it is not recorded"
-        )
-        super().__init__(getattr(cause, "code", "journal_error"), f"{cause}; {so_far}")
-        self.dispatch_committed = dispatch_committed
-        self.outcome_committed = outcome_committed
-
-
-class RunNotStartedError(GreenroomError):
-    """The start fact is not durable, so nothing was run (RUN-08)."""
-
-    code = "run_not_started"
-
-
-@final
-@attrs.define(eq=False)
-class ReaperOperations:
-    """Runs operations at the kernel's reaper."""
-
-    ctx: Context[Any]
-
-    def start(
-        self, operation: RunOperation, tool: Tool, arguments: dict[str, Any]
-    ) -> OperationHandle:
-        """Start the operation's task."""
-        name = f"op-{operation.id.request_seq},{operation.call.call_id}"
-        return self.ctx.reaper.start(
-            operation.perform, tool, arguments, name=name, parent=self.ctx.ref
-        )
-
-    async def stop(
-        self, handles: Sequence[OperationHandle], waiting: Callable[[float], None]
-    ) -> None:
-        """End every operation within one budget, whose end *waiting* is told."""
-        with self.ctx.cleanup(SOFT_SECONDS, HARD_SECONDS) as cleanup:
-            waiting(cleanup.deadline)
-            async with trio.open_nursery() as nursery:
-                for handle in handles:
-                    nursery.start_soon(handle.stop, SOFT_SECONDS, HARD_SECONDS)
-
-
-@final
-@attrs.define(eq=False)
-class ActiveRun:
-    """What a session can see of a run that goes on, and its result after it."""
-
-    plan: RunPlan
-    draft: Draft
-    registered: bool = False
-    """The start fact is durable (JRN-08)."""
-    result: RunResult | None = None
-    failure: DeferredJournalError | None = None
-    """Which strict fact of a deferred run failed."""
-    on_dispatch: Callable[[], None] = attrs.field(default=lambda: None)
-    """Called when the dispatch of a deferred call is durable."""
-
-    @classmethod
-    def of(cls, plan: RunPlan) -> ActiveRun:
-        """Return a run that is to do *plan* and has not begun."""
-        return cls(plan, Draft.resume(plan.message.id, plan.message.blocks))
-
-
-@final
-@attrs.define(eq=False)
-class Run:
-    """The life that every run has; `work` is what it does with it."""
-
-    active: ActiveRun
-    ports: RunPorts
-    ctx: Context[Any]
-    kind: RunKind
-    progress: Progress
-    settlement: Settlement
-
-    @classmethod
-    def make(
-        cls, active: ActiveRun, ports: RunPorts, ctx: Context[Any], kind: RunKind
-    ) -> Run:
-        """Return a run that has not begun, its counters where the message's are."""
-        metadata = active.plan.message.metadata
-        progress = Progress(
-            started_at=ctx.clock.now(),
-            counters=Counters(metadata.provider_rounds, metadata.request_seq),
-            tool_calls=metadata.tool_calls,
-            guard=metadata.no_progress_tool_loop,
-            price=ports.cost,
-        )
-        settlement = Settlement(
-            active.plan, ports, active.draft, progress, ctx.clock.now
-        )
-        return cls(active, ports, ctx, kind, progress, settlement)
-
-    async def live(self, work: Callable[[], Awaitable[Terminal]]) -> None:
-        """Start, work, settle. Leaves the result in the active run.
-
-        Raises:
-            RunNotStartedError: the start fact is not durable.
-            JournalError: the run could not be settled; recovery will.
-            ExceptionGroup: it failed, and could not be settled either (RUN-12).
-            CommittedProjectionError: the terminal is durable, the message is not.
-        """
-        await self._continue_numbers()
-        await self._prepare()
-        await self._begin()
-        try:
-            terminal = await work()
-        except CommittedProjectionError:
-            raise
-        except Exception as exc:
-            await self._settle_fault(exc)
-            return
-        except BaseException:
-            # A cancellation, bare or in a group: a nursery somewhere below may have
-            # wrapped it together with what it met on the way.
-            with self.ctx.cleanup():
-                await self._finish(self._interrupted())
-            raise
-        with self.ctx.cleanup():
-            await self._finish(terminal)
-
-    async def _continue_numbers(self) -> None:
-        # What a run before this one sent may be known from other facts alone: it may
-        # have ended before the message said so (RUN-04).
-        plan, last_request = self.active.plan, self.ports.last_request
-        if not plan.resumes or last_request is None:
-            return
-        try:
-            seq = await last_request(plan.message.id)
-        except StorageError as exc:
-            raise RunNotStartedError(f"run {plan.run_id} can't start: {exc}") from exc
-        counters = self.progress.counters
-        self.progress.counters = attrs.evolve(
-            counters, request_seq=max(seq, counters.request_seq)
-        )
-
-    async def _prepare(self) -> None:
-        # Before the start fact: a run that lacks its resources does not begin (RUN-07).
-        plan, prepare = self.active.plan, self.ports.prepare
-        if prepare is None:
-            return
-        try:
-            prepared = await prepare(plan, self.ports.tools)
-        except Exception as exc:
-            raise RunNotStartedError(f"run {plan.run_id} can't start: {exc}") from exc
-        first = prepared.at(self.active.draft.blocks)
-        refresh = self.ports.refresh or _Renewed(prepared, self.active.draft, first)
-        self.ports = attrs.evolve(self.ports, refresh=refresh)
-        self.use(first)
-
-    def use(self, fresh: Refreshed) -> None:
-        """Go on with other tools, instructions and readable folders (TOL-23)."""
-        self.ports = attrs.evolve(self.ports, tools=fresh.tools)
-        self.active.plan.view.replace_system(fresh.instructions)
-        if fresh.readable is not None:
-            self.active.plan.context.readable.folders = fresh.readable
-
-    def keep_blocks(self) -> None:
-        """Keep what the tape does not have yet, in case the process dies."""
-        message_id, draft = self.active.plan.message.id, self.active.draft
-        self.ports.record.cache_soon(message_id, in_revisions(draft.unsaved)[0])
-
-    async def _begin(self) -> None:
-        plan = self.active.plan
-        record = RunStarted(
-            run_id=plan.run_id, message_id=plan.message.id, run_kind=self.kind
-        )
-        created = False
-        try:
-            # Shielded, so that a run is either not begun or settled by itself.
-            with trio.CancelScope(shield=True):
-                created = await self.ports.record.commit(record)
-        except JournalError as exc:
-            raise RunNotStartedError(f"run {plan.run_id} can't start: {exc}") from exc
-        if not created:
-            raise RunNotStartedError(f"run {plan.run_id} was started before")
-        self.active.registered = True
-        self.ports.tell_hooks(session_start(plan))
-
-    async def _settle_fault(self, exc: Exception) -> None:
-        fault = _fault(exc)
-        overflow = fault.code == OVERFLOW_CODE
-        reason = "context_window" if overflow else fault.code
-        terminal = Terminal("error", reason, "error", fault)
-        try:
-            with self.ctx.cleanup():
-                await self._finish(terminal)
-        except Exception as second:
-            # Both are told, with their types (RUN-12).
-            raise ExceptionGroup(
-                "the run failed and could not settle", [exc, second]
-            ) from None
-        _LOG.warning("run %s failed: %s", self.active.plan.run_id, fault.text)
-
-    async def _finish(self, terminal: Terminal) -> None:
-        self.active.result = await self.settlement.settle(terminal)
-
-    def _interrupted(self) -> Terminal:
-        cause = self.ctx.cancel_cause
-        return interrupted_terminal("parent" if cause is None else cause.value)
-
-
-@final
-@attrs.define(eq=False)
-class _Renewed:
-    """A refresh from the run's own snapshot; quiet as long as nothing has changed."""
-
-    prepared: Prepared
-    draft: Draft
-    last: Refreshed
-
-    async def __call__(self) -> Refreshed | None:
-        fresh = self.prepared.at(self.draft.blocks)
-        if fresh == self.last:
-            return None
-        self.last = fresh
-        return fresh
 
 
 @final
@@ -334,11 +82,12 @@ class Loop:
 
     async def work(self) -> Terminal:
         """Perform the machine's commands until it ends."""
+        self.view.begin_turn(self.run.active.plan.message)
         await self._remember()
         await self._end_inherited()
         begun = await self._begin()
         # After the judgement, which may have put a note behind a result.
-        self.view.add_rounds(self.run.active.draft.blocks)
+        self.view.add_resumed(self.run.active.draft.blocks)
         self.machine, command = self.machine.after(begun)
         while not isinstance(command, End):
             match command:
@@ -413,6 +162,7 @@ class Loop:
             exchange.take,
             self._advance,
             self.view.reject,
+            self.view,
         )
         try:
             await attempts.run(self._request())
@@ -562,21 +312,6 @@ class Loop:
             self.batch.use(self.run.ports)
 
 
-def make_batch(run: Run, conversation: Callable[[], Sequence[ChatMessage]]) -> Batch:
-    """Return what runs the calls of *run*."""
-    plan, ports, ctx = run.active.plan, run.ports, run.ctx
-    reviewer = ports.reviewer or ModelReviewer(
-        ports.provider,
-        plan.settings.model,
-        ctx.clock.now,
-        ctx.ids.random,
-        ports.gate,
-    )
-    calls = CallBlocks(plan, ports.watchers, run.active.draft)
-    gates = Gates(plan, ports, calls, reviewer, conversation)
-    return Batch(plan, ports, run.active.draft, ReaperOperations(ctx), calls, gates)
-
-
 def loop_behaviour(
     active: ActiveRun, ports: RunPorts
 ) -> Callable[[Context[Any]], Awaitable[None]]:
@@ -587,11 +322,3 @@ def loop_behaviour(
         await run.live(lambda: Loop.make(run).work())
 
     return behave
-
-
-def _fault(exc: Exception) -> Fault:
-    if isinstance(exc, JournalError):
-        return Fault("journal_error", str(exc))
-    if getattr(exc, "code", None) == OVERFLOW_CODE:
-        return Fault(OVERFLOW_CODE, str(exc))
-    return Fault("pre_stream_error", describe(exc))
