@@ -9,12 +9,17 @@ to no pair: it is never hidden.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 import attrs
 
+from .._estimate import estimate_tokens
 from .._messages import MessageRecord
+from .._view import ViewBuilder
+from ._boundary import Boundary, Reconstruction, ReconstructionName
+from ._checkpoint import checkpoint_of
+from ._tally import MESSAGE_TOKENS, message_tokens
 
 Trigger = Literal["auto", "resume", "manual", "context_pressure"]
 """Why a compaction is made: before a turn, before a turn goes on, because the user
@@ -28,6 +33,15 @@ GapReason = Literal["summary_unavailable", "summary_rejected_larger"]
 
 MAX_TAIL_TOKENS: Final = 20_000
 """Of the retained tail beyond the pairs that are configured (CTX-26)."""
+
+
+TRIGGER_NAMES: Final[Mapping[Trigger, ReconstructionName]] = {
+    "auto": "compaction/auto",
+    "resume": "compaction/resume",
+    "manual": "compaction/manual",
+    "context_pressure": "compaction/context_pressure",
+}
+"""The anchor that each trigger leaves (TAP-11)."""
 
 
 @attrs.frozen
@@ -149,3 +163,33 @@ def accepts_summary(checkpoint: int, before: int, hidden: int) -> bool:
             which stays in the request.
     """
     return checkpoint < before + hidden
+
+
+def record_tokens(record: MessageRecord, provider: str, model: str) -> int:
+    """Return what *record* takes in a request to *model*, in tokens."""
+    view = ViewBuilder(provider, model)
+    view.add_record(record)
+    return sum(map(message_tokens, view.messages))
+
+
+def checkpoint_tokens(name: ReconstructionName, state: Reconstruction | None) -> int:
+    """Return what the checkpoint of an anchor takes; ``None``: there is no anchor."""
+    if state is None:
+        return 0
+    checkpoint = checkpoint_of(Boundary(name, 0, state))
+    return (
+        0 if checkpoint is None else MESSAGE_TOKENS + estimate_tokens(checkpoint.text)
+    )
+
+
+def merged_gaps(
+    gaps: Iterable[tuple[int, int]], first: int, last: int
+) -> tuple[tuple[int, int], ...]:
+    """Return *gaps* and one more, from *first* to *last*, joined where they touch."""
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted([*gaps, (first, last)]):
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(merged[-1][1], high)
+        else:
+            merged.append((low, high))
+    return tuple(merged)
