@@ -5,6 +5,22 @@ was sent last, what a provider counted, how large windows are) and the append th
 before a send (CTX-03).
 """
 
+from ._beginning import Beginning as Beginning, read_beginning as read_beginning
+from ._compactor import (
+    BoundaryMovedError as BoundaryMovedError,
+    Compacted as Compacted,
+    CompactionWork as CompactionWork,
+    Compactor as Compactor,
+)
+from ._strategy import (
+    Condensed as Condensed,
+    CondenseJob as CondenseJob,
+    ModelCall as ModelCall,
+    SlidingWindow as SlidingWindow,
+    Strategy as Strategy,
+    SummaryModel as SummaryModel,
+)
+from ._summaries import Summaries as Summaries
 from ._views import (
     ContextTooSmallError as ContextTooSmallError,
     RequestViews as RequestViews,

@@ -18,7 +18,6 @@ import trio
 
 from greenroom.actors.providers import ContextOverflowError, ProviderError, ask_once
 from greenroom.protocol import (
-    MessageRecord,
     ModelRequest,
     ProviderFailure,
     Stop,
@@ -30,6 +29,7 @@ from greenroom.protocol import (
     UsageReported,
 )
 from greenroom.protocol.context import (
+    LEAST_STRICT_CHUNK,
     MAX_CHUNKS,
     Chunk,
     accepted_text,
@@ -104,9 +104,9 @@ class _Summary:
 
     async def make(self) -> Condensed:
         was_cut = strict = False
-        answer = _Answer()
-        for size in range(MAX_SIZES):
-            chunks = self._chunks(self.job.records, size, strict=strict)
+        answer, chunks = _Answer(), tuple[Chunk, ...]()
+        for number in range(MAX_SIZES):
+            chunks = self._chunks(number, chunks, strict=strict)
             if len(chunks) > MAX_CHUNKS:
                 why = f"it would take more than {MAX_CHUNKS} requests"
                 return Condensed(fault="unavailable", why=why)
@@ -123,9 +123,13 @@ class _Summary:
         return Condensed(fault=fault, why=answer.why)
 
     def _chunks(
-        self, records: Sequence[MessageRecord], size: int, *, strict: bool
+        self, number: int, before: Sequence[Chunk], *, strict: bool
     ) -> tuple[Chunk, ...]:
-        return chunks_of(records, chunk_tokens(self.model.window, size, strict=strict))
+        size = chunk_tokens(self.model.window, number, strict=strict)
+        # What fits a smaller size as well would only be asked the same again.
+        largest = max((chunk.tokens for chunk in before), default=size)
+        smaller = largest if not before else max(LEAST_STRICT_CHUNK, largest * 3 // 4)
+        return chunks_of(self.job.records, min(size, smaller))
 
     async def _roll(self, chunks: Sequence[Chunk]) -> _Answer:
         answer = _Answer(self.job.prior)

@@ -105,6 +105,7 @@ from ._stubs import (
 )
 from ._summary import (
     HEADINGS as HEADINGS,
+    LEAST_STRICT_CHUNK as LEAST_STRICT_CHUNK,
     MAX_CHUNKS as MAX_CHUNKS,
     MAX_FOCUS as MAX_FOCUS,
     Chunk as Chunk,
