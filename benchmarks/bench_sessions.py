@@ -65,7 +65,7 @@ def _state() -> Path:
 
 
 @lru_cache
-def _sessions(count: int) -> Path:
+def state_of_sessions(count: int) -> Path:
     """State with *count* sessions of two messages, all findable."""
     folder = _state()
     with closing(open_store(folder)) as store:
@@ -184,9 +184,11 @@ LIST: Final = Case(
     question="how dear is the first page of a list of many sessions?",
     clock="cpu",
     sides={
-        "list": _store_side(_sessions, lambda r: r.sessions(100)),
-        "bare SQL": _bare_side(_sessions, [(_LIST_SQL, (100,))]),
-        "rare title": _store_side(_sessions, lambda r: r.sessions(100, title="none")),
+        "list": _store_side(state_of_sessions, lambda r: r.sessions(100)),
+        "bare SQL": _bare_side(state_of_sessions, [(_LIST_SQL, (100,))]),
+        "rare title": _store_side(
+            state_of_sessions, lambda r: r.sessions(100, title="none")
+        ),
     },
     claims=(
         Ratio("us_each", over="list", under="bare SQL", at_most=2.0),
@@ -220,8 +222,10 @@ SEARCH: Final = Case(
     question="how dear is it to find a word in many sessions?",
     clock="cpu",
     sides={
-        "search": _store_side(_sessions, lambda r: r.search_messages("lighthouse")),
-        "bare SQL": _bare_side(_sessions, list(_SEARCH_SQL)),
+        "search": _store_side(
+            state_of_sessions, lambda r: r.search_messages("lighthouse")
+        ),
+        "bare SQL": _bare_side(state_of_sessions, list(_SEARCH_SQL)),
     },
     claims=(Ratio("us_each", over="search", under="bare SQL", at_most=2.0),),
     size=10_000,

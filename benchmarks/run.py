@@ -18,6 +18,7 @@ from typing import Final
 import bench_cancel
 import bench_hosted
 import bench_layout
+import bench_loaded
 import bench_mailbox
 import bench_memory
 import bench_sessions
@@ -36,6 +37,7 @@ CASES: Final[tuple[Case, ...]] = (
     *bench_writer.CASES,
     *bench_store.CASES,
     *bench_sessions.CASES,
+    *bench_loaded.CASES,
     *bench_layout.CASES,
     *bench_turn.CASES,
 )
