@@ -213,6 +213,11 @@ class ViewBuilder:
         self._sections = tuple(sections)
 
     @property
+    def has_pin(self) -> bool:
+        """Whether a message of the user is kept, be it in front or in the history."""
+        return self._pin is not None
+
+    @property
     def pinned(self) -> MessageRecord | None:
         """The message that stands in front of a history that does not hold it."""
         pin, first = self._pin, self._placed[0].order if self._placed else 0
@@ -292,10 +297,8 @@ class ViewBuilder:
         if not dropped:
             return
         at = keep[0].index if keep else self.history_count
-        excluded = Excluded(
-            dropped[0].order, dropped[-1].order, len(dropped), "out_of_budget"
-        )
-        self._excluded.append(excluded)
+        for placed in dropped:
+            self._exclude(placed.order, placed.order, 1, "out_of_budget")
         del self._body.messages[:at]
         self._placed = [
             attrs.evolve(placed, index=placed.index - at)

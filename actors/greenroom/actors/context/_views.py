@@ -265,7 +265,12 @@ class RequestViews:
         numbers: Numbers,
     ) -> None:
         session = self.session
-        tape = TapeState(session.incarnation, self.record.head, view.anchor_entry)
+        tape = TapeState(
+            session.session_id,
+            session.incarnation,
+            self.record.head,
+            view.anchor_entry,
+        )
         manifest = assemble_manifest(
             identity,
             tape,

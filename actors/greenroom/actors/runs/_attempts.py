@@ -45,6 +45,7 @@ from greenroom.protocol import (
     StreamEvent,
     Usage,
     UsageReported,
+    ViewBuilder,
     WireRequest,
     add_usage,
     attempt_trace,
@@ -55,6 +56,7 @@ from greenroom.protocol import (
     rejected_item,
     server_delay_ms,
 )
+from greenroom.protocol.context import RequestIdentity
 from greenroom.protocol.providers import failure_from_exception
 
 from ._ports import RunPorts
@@ -137,6 +139,8 @@ class Attempts:
     """Called when the payload changes, to count the next request."""
     reject: Callable[[RejectedItem], None] = attrs.field(default=lambda _: None)
     """Told what later requests are to leave out."""
+    view: ViewBuilder | None = None
+    """What the request is made of; ``None``: of nothing that is known."""
     budget: RetryBudget = attrs.field(factory=RetryBudget)
     _usage: Usage | None = attrs.field(default=None, init=False)
     """Of all attempts so far, until it is delivered."""
@@ -176,6 +180,7 @@ class Attempts:
 
     async def _converse(self, request: ModelRequest) -> tuple[_Attempt, RetryVerdict]:
         while True:
+            request = await self._assembled(request)
             attempt, verdict = await self._send_until_decided(request)
             changed = await self._changed(request, attempt)
             if changed is None:
@@ -183,6 +188,20 @@ class Attempts:
             request = changed
             self.advance()
             self.identity = attrs.evolve(self.identity, origin="context_recovery")
+
+    async def _assembled(self, request: ModelRequest) -> ModelRequest:
+        views, view = self.ports.views, self.view
+        if views is None or view is None:
+            return request
+        counters = self.progress.counters
+        identity = RequestIdentity(
+            self.identity.run_id,
+            self.identity.message_id,
+            counters.request_seq,
+            counters.round,
+            self.identity.origin,
+        )
+        return await views.assemble(request, view, identity)
 
     async def _changed(
         self, request: ModelRequest, attempt: _Attempt
@@ -230,6 +249,10 @@ class Attempts:
             await self._admit(delay_ms)
             attempt = await self._send(request)
             verdict = self._record(attempt)
+            if self.ports.views is not None and self.view is not None:
+                self.ports.views.settled(
+                    request, self.view, attempt.usage, attempt.fault
+                )
             self._usage = add_usage(self._usage, attempt.usage)
             if verdict.decision is not RetryDecision.RETRY_SCHEDULED:
                 return attempt, verdict

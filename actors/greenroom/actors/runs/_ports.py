@@ -35,11 +35,13 @@ from greenroom.protocol import (
     RunId,
     SessionId,
     SessionSettings,
+    SkillContext,
     ToolDefinition,
     Usage,
     ViewBuilder,
     WaitReason,
 )
+from greenroom.protocol.context import Numbers, RequestIdentity
 
 
 class Record(Protocol):
@@ -107,7 +109,7 @@ class Reviewer(Protocol):
     async def review(
         self, call: ReviewedCall, conversation: Sequence[ChatMessage]
     ) -> Review:
-        """Return a decision within a bound of its own; what raises asks the user."""
+        """Return a decision; whoever raises, is late or says none asks the user."""
         ...
 
 
@@ -121,6 +123,34 @@ class ContextBudget(Protocol):
         ...
 
 
+class Views(Protocol):
+    """Says what each request carries, on the tape, before it is sent (CTX-03)."""
+
+    def preflight(self, request: ModelRequest) -> Numbers:
+        """Return the numbers of *request* as it would be sent now (CTX-07)."""
+        ...
+
+    async def assemble(
+        self, request: ModelRequest, view: ViewBuilder, identity: RequestIdentity
+    ) -> ModelRequest:
+        """Return *request*, made of *view*, as it is to be sent.
+
+        Raises:
+            GreenroomError: it must not be sent; nothing was.
+        """
+        ...
+
+    def settled(
+        self,
+        request: ModelRequest,
+        view: ViewBuilder,
+        usage: Usage | None,
+        fault: ProviderFailure | None,
+    ) -> None:
+        """Learn from an attempt at *request* that was not aborted."""
+        ...
+
+
 @attrs.frozen
 class Refreshed:
     """What a refresh brings: the tools, and the instructions, from now on."""
@@ -129,6 +159,8 @@ class Refreshed:
     instructions: str
     readable: tuple[Path, ...] | None = None
     """Folders outside the workspace that file tools may read; ``None``: as before."""
+    skills: tuple[SkillContext, ...] = ()
+    """Those that the instructions hold."""
 
 
 class Prepared(Protocol):
@@ -224,6 +256,8 @@ class RunPorts:
     """``None``: the session's own model is asked."""
     context_budget: ContextBudget | None = None
     """``None``: everything fits; the provider says when it does not."""
+    views: Views | None = None
+    """``None``: requests go out as they are, and nothing is said of them."""
     refresh: Refresh | None = None
     """``None``: what `prepare` brought, as far as the message has come."""
     prepare: Prepare | None = None

@@ -16,6 +16,12 @@ from typing import final
 import attrs
 
 from greenroom.protocol import Account, MessageRecord, SessionSettings, ViewBuilder
+from greenroom.protocol.context import (
+    Boundary,
+    Chosen,
+    checkpoint_of,
+    choose_policy,
+)
 
 from ._turns import USER_FOLLOW_UP
 
@@ -30,6 +36,10 @@ class History:
     _records: list[MessageRecord]
     _read_before: ReadBefore | None = None
     """Reads the messages before a place; ``None`` when none are left to be read."""
+    boundary: Boundary | None = None
+    """Where what the model is shown begins; ``None``: at the first message."""
+    chosen: Chosen = attrs.field(factory=choose_policy)
+    """How views are made."""
     _ids: set[str] = attrs.field(init=False)
     _view: ViewBuilder | None = None
     _made_for: tuple[str, str, str] | None = None
@@ -80,7 +90,7 @@ class History:
         self._records.append(record)
         self._ids.add(record.id)
         if self._view is not None:
-            self._view.add_record(record)
+            self._place(self._view, record)
 
     def view(self, settings: SessionSettings) -> ViewBuilder:
         """Return what a request begins with, to be added to."""
@@ -106,6 +116,28 @@ class History:
     def _make(self, settings: SessionSettings) -> ViewBuilder:
         view = ViewBuilder(settings.provider, settings.model)
         view.add_system(settings.system_prompt)
+        boundary = self.boundary
+        if boundary is not None:
+            view.anchor_entry = boundary.entry
+        checkpoint = None if boundary is None else checkpoint_of(boundary)
+        if checkpoint is not None:
+            view.add_checkpoint(checkpoint.text, checkpoint.sections)
         for record in self._records:
-            view.add_record(record)
+            self._place(view, record)
         return view
+
+    def _place(self, view: ViewBuilder, record: MessageRecord) -> None:
+        if self.chosen.pins and not view.has_pin and record.role == "user":
+            view.pin(record)
+        if self.boundary is not None and record.order_seq < self.boundary.cursor:
+            view.leave_out(record, "before_summary_cursor")
+        elif record.metadata.message_type == "compaction":
+            view.leave_out(record, "compaction_indicator")
+        elif record.status == "pending":
+            view.leave_out(record, "pending_not_context_history")
+        else:
+            view.add_record(record)
+
+    def move_boundary(self, boundary: Boundary) -> None:
+        """Show from *boundary* on, which is on the tape; views that exist stay."""
+        self.boundary, self._view = boundary, None

@@ -61,6 +61,11 @@ class SessionRecord:
     clock: Clock
     plan: Plan | None = None
 
+    @property
+    def head(self) -> int:
+        """Where the tape ends, as far as it is written."""
+        return self.tape.head
+
     async def append(
         self,
         facts: Sequence[Fact],

@@ -15,6 +15,7 @@ from typing import Any, Final, final
 import attrs
 import trio
 
+from greenroom.actors.context import Beginning, SessionViews, Windows, read_beginning
 from greenroom.actors.gates import Gates
 from greenroom.actors.hooks import no_hooks
 from greenroom.actors.kernel import CancelCause, Clock, Ids, Ref, System
@@ -32,6 +33,7 @@ from greenroom.protocol import (
     StorageError,
     tool_layer_mode,
 )
+from greenroom.protocol.context import Chosen, choose_policy
 from greenroom.storage import (
     FencedError,
     Grant,
@@ -127,6 +129,9 @@ class SessionWorld:
     idle_seconds: float | None
     inline_chars: int = INLINE_CHARS
     """Longer output of tools that list is kept in a file (TOL-16)."""
+    windows: Windows = attrs.field(factory=Windows)
+    """How many tokens requests to a model may have."""
+    view_policy: Chosen = attrs.field(factory=choose_policy)
     cost: Cost = no_price
     """What usage of a provider's model costs."""
     gates: Mapping[str, RateGate] = attrs.field(factory=dict[str, RateGate])
@@ -200,7 +205,8 @@ class Sessions:
         """Make a session: its tape, its first facts, its actor."""
         session_id = SessionId(self.world.ids.uuid())
         grant = await self.acquire(session_id)
-        facts = bootstrap_facts(self.world.ids.uuid(), settings)
+        incarnation = self.world.ids.uuid()
+        facts = bootstrap_facts(incarnation, settings)
         record = self._record(grant, grant.head)
         try:
             await record.append(
@@ -210,7 +216,9 @@ class Sessions:
             self._forget_hub(session_id)
             await self.undo(record.tape)
             raise
-        return self._start(record, settings, History([]), None)
+        begun = Beginning(incarnation)
+        history = History([], chosen=self.world.view_policy)
+        return self._start(record, settings, history, None, begun)
 
     async def open(self, session_id: SessionId) -> Loaded:
         """Return the session's actor, loading it if it is not.
@@ -264,7 +272,7 @@ class Sessions:
         grant = await self.acquire(session_id)
         try:
             head = await self._recover(grant)
-            row, newest, plan = await self.world.readers.read(
+            row, newest, plan, begun = await self.world.readers.read(
                 lambda reader: _read_session(reader, session_id)
             )
             record = self._record(grant, head)
@@ -275,7 +283,10 @@ class Sessions:
         record.plan = plan
         more = self._read_before(session_id) if len(newest) == NEWEST else None
         turn = _open_turn(newest)
-        return self._start(record, row.settings, History(newest, more), turn)
+        history = History(
+            newest, more, boundary=begun.boundary, chosen=self.world.view_policy
+        )
+        return self._start(record, row.settings, history, turn, begun)
 
     def _read_before(self, session_id: SessionId) -> ReadBefore:
         async def read(order: int) -> list[MessageRecord]:
@@ -312,6 +323,7 @@ class Sessions:
         settings: SessionSettings,
         history: History,
         turn: Turn | None,
+        begun: Beginning,
     ) -> Loaded:
         world = self.world
         session_id = record.session_id
@@ -323,6 +335,13 @@ class Sessions:
             lambda: self._forget(session_id),
             gates=world.gates,
             cost=world.cost,
+            views=SessionViews(
+                session_id,
+                begun.incarnation,
+                world.windows,
+                world.clock.now,
+                world.view_policy,
+            ),
             tell_hooks=world.tell_hooks,
             prepare=world.prepare,
             contribute=world.contribute,
@@ -429,12 +448,13 @@ class Sessions:
 
 def _read_session(
     reader: Reader, session_id: SessionId
-) -> tuple[SessionRow, list[MessageRecord], Plan | None]:
+) -> tuple[SessionRow, list[MessageRecord], Plan | None, Beginning]:
     row = reader.session(session_id)
     if row is None:
         raise SessionNotFoundError(session_id)
     newest = reader.messages(session_id, limit=NEWEST)
-    return row, newest, reader.plan(session_id)
+    begun = read_beginning(reader, session_id)
+    return row, newest, reader.plan(session_id), begun
 
 
 def _older_messages(

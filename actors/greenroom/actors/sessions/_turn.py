@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 import attrs
 
+from greenroom.actors.context import SessionViews
 from greenroom.actors.hooks import no_hooks
 from greenroom.actors.kernel import CancelCause, Exited, Ref, Stopped
 from greenroom.actors.providers import Provider, RateGate
@@ -17,19 +18,26 @@ from greenroom.protocol import (
     HookEvent,
     ItemId,
     MessageRecord,
+    Parts,
     RunId,
     SessionId,
     SessionSettings,
     Usage,
+    command_of,
     in_revisions,
 )
 
+from ._attachments import Attachments, all_can_be_sent
 from ._granting import Granting
 from ._hub import Hub
 from ._record import SessionRecord
 from ._turns import unresolved
 
-KEEPS_QUESTION: Final = (CancelCause.PARENT, CancelCause.SHUTDOWN)
+KEEPS_QUESTION: Final = (
+    CancelCause.PARENT,
+    CancelCause.SHUTDOWN,
+    CancelCause.PENDING_INPUT,
+)
 """Causes that end a run but not a question: somebody else may answer it later."""
 
 
@@ -80,6 +88,13 @@ class SessionPorts:
     tell_hooks: Callable[[HookEvent], None] = no_hooks
     prepare: Prepare | None = None
     contribute: Contribute | None = None
+    views: SessionViews | None = None
+    """``None``: nothing is said of requests, and everything fits."""
+    attachments: Attachments = all_can_be_sent
+    """Whether what the user attached needs a decision first (PIN-12)."""
+    steers_by_cancel: bool = False
+    """The backend has no tool batches that it could make way at: a steer cancels its
+    prompt, and begins another message (PIN-07)."""
     turn_settled: Callable[[SessionId, SessionSettings], None] = unheard
     """Told when a turn has ended, whatever it came to; never waits (SKL-08)."""
 
@@ -92,6 +107,12 @@ class SessionPorts:
 
         *authority* says whether the run may send the request of a number (TRY-21).
         """
+        views = self.views and self.views.for_run(settings, self.record)
+
+        def may_send(request_seq: int) -> bool:
+            kept = views is None or views.may_send(request_seq)
+            return kept and authority(request_seq)
+
         return RunPorts(
             self.providers[settings.provider],
             self.tools().without(settings.disabled_tools),
@@ -100,7 +121,9 @@ class SessionPorts:
             self.steer_waiting,
             lambda usage: self.cost(settings.provider, settings.model, usage),
             gate=self.gates.get(settings.provider) or RateGate(),
-            authority=authority,
+            authority=may_send,
+            views=views,
+            context_budget=views,
             recovery=self.recovery,
             trace_soon=self.record.trace_soon,
             last_request=self.record.last_request,
@@ -108,6 +131,38 @@ class SessionPorts:
             prepare=self.prepare,
             contribute=self.contribute,
         )
+
+
+@attrs.frozen
+class Claim:
+    """The input that a turn was opened for, until its run's end settles it."""
+
+    input_id: str
+    kind: Literal["send", "queue", "steer"]
+    """``send``: somebody waits for the turn, so it has no row any more (PIN-11)."""
+    messages: tuple[MessageRecord, ...]
+    """The user's messages that it is."""
+    parts: Parts
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """Every command that it takes in."""
+        return tuple(dict.fromkeys([self.input_id, *map(command_of, self.messages)]))
+
+
+@attrs.frozen
+class Due:
+    """A claim whose run has ended."""
+
+    claim: Claim
+    reply: MessageRecord
+    """The assistant's message."""
+    failed: bool = False
+    """The turn ended in an error, or never began."""
+    undone: bool = False
+    """Its run never began: nothing is to be left of the turn."""
+    failure: Exception | None = None
+    """Told to whoever waits, once the claim is settled."""
 
 
 @final
@@ -123,8 +178,21 @@ class Turn:
     cancelled: CancelCause | None = None
     granting: Granting | None = None
     """The grant whose call runs now."""
+    claim: Claim | None = None
+    """What is to be settled when its first run has ended."""
+    commands: tuple[str, ...] = attrs.field(init=False)
+    """Every command that began it."""
     cached: int = 0
     """The draft's revision that the block cache has."""
+
+    def __attrs_post_init__(self) -> None:
+        self.commands = (
+            (self.command_id,) if self.claim is None else self.claim.commands
+        )
+
+    def takes(self, command_id: str) -> bool:
+        """Whether that command began it, alone or with others."""
+        return command_id in self.commands
 
     @property
     def stays_open(self) -> bool:

@@ -50,7 +50,6 @@ _SYNTHETIC: Final = frozenset(
 class RequestIdentity:
     """Which request it is, and of what."""
 
-    session_id: SessionId
     run_id: RunId
     message_id: MessageId
     request_seq: int
@@ -60,8 +59,9 @@ class RequestIdentity:
 
 @attrs.frozen
 class TapeState:
-    """Where the tape was when a request was assembled."""
+    """Which tape it is, and where it was when a request was assembled."""
 
+    session_id: SessionId
     incarnation: str
     head: int
     anchor: int | None = None
@@ -118,7 +118,7 @@ def assemble_manifest(
     if policy.task == "tool_loop" and not inherited_pin(first_pin, pin):
         pin = None
     manifest = ViewManifest(
-        session_id=identity.session_id,
+        session_id=tape.session_id,
         run_id=identity.run_id,
         message_id=identity.message_id,
         request_seq=identity.request_seq,
