@@ -212,6 +212,7 @@ def test_a_merge_that_fails_at_its_last_batch_leaves_nothing(kind: str, count: i
 
         piece = Piece(cut, whole.aborted)
         assert run_pieces(peer.store, piece)[0].error is not None
+        assert whole.aborted is not None
         whole.aborted()
         assert names(peer) == ["session/start", "session/configured"]
         assert parent.head == 2

@@ -129,6 +129,15 @@ from .names import (
     start_fact as start_fact,
     tool_facts as tool_facts,
 )
+from .recall import (
+    MAX_ATTACHED_CHARS as MAX_ATTACHED_CHARS,
+    MAX_ATTACHMENT_CHARS as MAX_ATTACHMENT_CHARS,
+    MAX_ATTACHMENTS as MAX_ATTACHMENTS,
+    Recalled as Recalled,
+    TapeHit as TapeHit,
+    recall_entries as recall_entries,
+    search_recall as search_recall,
+)
 from .recovery import (
     RecoveryReport as RecoveryReport,
     SessionRecovery as SessionRecovery,

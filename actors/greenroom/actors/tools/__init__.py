@@ -43,6 +43,7 @@ from ._received import (
     received_result as received_result,
 )
 from ._registry import (
+    RESERVED_NAMES as RESERVED_NAMES,
     Contribution as Contribution,
     Scope as Scope,
     ScopeKind as ScopeKind,
@@ -52,4 +53,5 @@ from ._registry import (
 from .builtin import (
     builtin_tools as builtin_tools,
     kept_output as kept_output,
+    recall_tools as recall_tools,
 )

@@ -25,6 +25,11 @@ from ._port import Tool, ToolRefused
 _NAME = re.compile("[A-Za-z0-9_-]{1,64}")
 """What every provider takes as a function's name."""
 
+RESERVED_NAMES: Final = frozenset(
+    ("tape_anchors", "tape_context", "tape_handoff", "tape_info", "tape_search")
+)
+"""A tool that somebody contributes under one of these names is not offered (TAP-15)."""
+
 _MAX_DESCRIPTION: Final = 16_384
 _MAX_NAMES_SHOWN: Final = 50
 
@@ -118,8 +123,11 @@ class ToolSet:
         )
 
     def including(self, *tools: Tool) -> ToolSet:
-        """Return the set with *tools* too; a name that is taken or disabled stays so."""
-        known = self._tools.keys() | self._disabled
+        """Return the set with *tools* too; a name that is taken stays so.
+
+        So do one that is disabled or reserved.
+        """
+        known = self._tools.keys() | self._disabled | RESERVED_NAMES
         added = {t.definition.name: t for t in tools if t.definition.name not in known}
         if not added:
             return self
@@ -162,6 +170,7 @@ class ToolRegistry:
     _layers: WeakKeyDictionary[Scope, dict[str, Tool]] = attrs.field(
         factory=WeakKeyDictionary[Scope, dict[str, Tool]], init=False
     )
+    _reserved: dict[str, Tool] = attrs.field(factory=dict[str, Tool], init=False)
     _sealed: bool = attrs.field(default=False, init=False)
 
     def contribute(self, *tools: Tool, scope: Scope | None = None) -> Contribution:
@@ -188,6 +197,18 @@ class ToolRegistry:
         layer = self._layers.setdefault(scope, layer)
         layer.update(added)
         return Contribution(layer, tools)
+
+    def reserve(self, *tools: Tool) -> None:
+        """Offer *tools* under names of `RESERVED_NAMES`, in every scope (TAP-15).
+
+        Raises:
+            ValueError: a name is not reserved, or a definition is malformed.
+        """
+        for tool in tools:
+            check_definition(tool.definition)
+            if tool.definition.name not in RESERVED_NAMES:
+                raise ValueError(f"the name {tool.definition.name!r} is not reserved")
+        self._reserved = {tool.definition.name: tool for tool in tools}
 
     def seal(self) -> None:
         """Close the global layer for further contributions; undoing stays possible."""
@@ -221,7 +242,8 @@ class ToolRegistry:
         view: dict[str, Tool] = {}
         for layer in reversed(scope.chain()):
             view.update(self._layers.get(layer, {}))
-        return view
+        free = {n: tool for n, tool in view.items() if n not in RESERVED_NAMES}
+        return free | self._reserved
 
     def _check(self, scope: Scope) -> None:
         if scope.chain()[-1] is not self.root:

@@ -8,3 +8,4 @@ from __future__ import annotations
 
 from ._catalogue import builtin_tools as builtin_tools
 from ._keep import kept_output as kept_output
+from ._recall import recall_tools as recall_tools
