@@ -37,8 +37,12 @@ class PromptParts:
     """What the workspace says."""
     skills: Sequence[SkillNote] = ()
     guidance: Sequence[str] = ()
-    """How to use tools, a paragraph for each; delegation too, where the agent is to
-    delegate of its own accord."""
+    """How to use tools, a paragraph for each."""
+    delegation: str = ""
+    """How to have others work."""
+    proactive: bool = False
+    """Whether the agent is to delegate of its own accord; else *delegation* is not
+    said."""
 
 
 _ENVIRONMENT: Final = (
@@ -56,7 +60,8 @@ def assemble_prompt(parts: PromptParts) -> str:
     if parts.environment.strip():
         sections.append(_ENVIRONMENT + parts.environment.strip())
     sections += _skills(sorted(parts.skills, key=lambda note: note.name))
-    guidance = [text.strip() for text in parts.guidance if text.strip()]
+    told = (*parts.guidance, parts.delegation if parts.proactive else "")
+    guidance = [text.strip() for text in told if text.strip()]
     if guidance:
         sections.append("# Tools\n\n" + "\n\n".join(guidance))
     if not any(sections[1:]):

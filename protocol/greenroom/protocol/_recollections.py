@@ -12,7 +12,6 @@ from typing import Final, Literal
 import attrs
 import msgspec
 
-from ._canonical import safe_text
 from ._ids import SessionId
 from ._messages import MessageRecord, TextBlock
 
@@ -93,7 +92,7 @@ def contribution_of(
     message_id: str, text: str | None, budget: int | None
 ) -> ContributionMade:
     """Return what a turn is told of *text*, cleaned and within *budget* tokens."""
-    clean = " ".join(_printable(text or "").split(" ")).strip()
+    clean = _printable(text or "").strip()
     room = (DEFAULT_BUDGET if budget is None else budget) * CHARS_PER_TOKEN
     if not clean or room <= 0:
         return ContributionMade(message_id=message_id, state="empty")
@@ -115,8 +114,7 @@ def told(contribution: ContributionMade) -> str:
 
 def _printable(text: str) -> str:
     # Lines stay; whatever else is no text goes, so that nothing hides in it.
-    safe = safe_text(text)
-    return "".join(char for char in safe if char == "\n" or char.isprintable())
+    return "".join(char for char in text if char == "\n" or char.isprintable())
 
 
 #### Taking in

@@ -31,6 +31,10 @@ from ._ports import Configs, MemoryPort
 _LOG: Final = logging.getLogger("greenroom.memory")
 
 
+ENDING_SECONDS: Final = 0.1
+"""Of the bound, what is left to end an answer that did not come."""
+
+
 @attrs.frozen
 class _Told:
     until: float
@@ -62,7 +66,7 @@ class Contributions:
 
     async def _ask(self, plan: RunPlan) -> ContributionMade | None:
         message_id, agent_id = plan.message.id, plan.settings.agent_id
-        with trio.move_on_after(CONTRIBUTION_SECONDS):
+        with trio.move_on_after(CONTRIBUTION_SECONDS - ENDING_SECONDS):
             try:
                 config = await self.configs.config(agent_id)
                 if config is None or not config.memory_enabled:
