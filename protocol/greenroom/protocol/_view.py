@@ -377,6 +377,34 @@ class ViewBuilder:
         """Add the rounds that *blocks* of an assistant message make up."""
         self._body.add_rounds(blocks, keep_reasoning=keep_reasoning)
 
+    #### Made smaller
+
+    def shorten(self, messages: Sequence[ChatMessage]) -> None:
+        """Take *messages* for its own, which differ from them in results of tools."""
+        front = self.front_count
+        assert len(messages) == front + len(self._body.messages)
+        self._body.messages[:] = messages[front:]
+
+    def rebase(self, base: ViewBuilder, blocks: Sequence[Block]) -> None:
+        """Go on from *base*, which begins elsewhere; the turn is the same (CTX-16).
+
+        *blocks* are what the turn's message holds by now. Instructions, contributions
+        and what was left out stay.
+        """
+        fresh = base.fork()
+        fresh._system, fresh.skills = self._system, self.skills
+        fresh._rejected[:] = self._rejected
+        inherited = set[str]()
+        if self._turn is not None:
+            fresh.begin_turn(self._turn)
+            inherited = {block.id for block in self._turn.blocks}
+        for each in self._contributions:
+            fresh.prefix_user(each.text, each.kind)
+        fresh.add_resumed([block for block in blocks if block.id in inherited])
+        fresh.add_rounds([block for block in blocks if block.id not in inherited])
+        for field in attrs.fields(ViewBuilder):
+            setattr(self, field.name, getattr(fresh, field.name))
+
     #### What it is made of
 
     @property

@@ -75,6 +75,9 @@ async def test_a_summary_and_its_boundary_are_one_anchor():
         "summary": "the story so far",
         "attemptId": "id-0",
         "summaryUpdatedAt": 7.0,
+        "throughOrderSeq": 12,
+        "tokensBefore": done.before,
+        "tokensAfter": done.after,
     }
     assert [r.order_seq for r in strategy.jobs[0].records] == list(range(1, 9))
     assert done.after < done.before

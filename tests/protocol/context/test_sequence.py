@@ -13,12 +13,14 @@ from greenroom.protocol.context import (
 )
 
 
-def test_steps_are_taken_in_one_order_and_each_once():
+@pytest.mark.parametrize("output_first", [False, True])
+def test_steps_are_taken_in_one_order_and_each_once(output_first):
     sequence, taken = RecoverySequence(), []
-    while (step := sequence.next) is not None:
+    while (step := sequence.next(output_first=output_first)) is not None:
         taken.append(step)
         sequence = sequence.after(step, changed=False)
-    assert taken == list(Step)
+    expected = list(Step)
+    assert taken == (expected[3:] + expected[:3] if output_first else expected)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,7 @@ def test_the_error_says_what_was_tried(changed, refused, error):
 def test_a_sequence_ends_whatever_its_steps_bring(steps):
     sequence, count = RecoverySequence(), 0
     for changed, refused in steps:
-        if (step := sequence.next) is None:
+        if (step := sequence.next()) is None:
             break
         sequence = sequence.after(step, changed=changed)
         sequence = sequence.refused() if refused else sequence

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, Protocol, final
 
 import attrs
+import msgspec
 
 from greenroom.protocol import (
     Fact,
@@ -149,6 +150,10 @@ class Compactor:
         found = _judged(work, plan, condensed, attempt_id, self.now())
         if found.state is None:
             return found
+        state = msgspec.structs.replace(
+            found.state, tokens_before=found.before, tokens_after=found.after
+        )
+        found = attrs.evolve(found, state=state)
         return await self._commit(work, found, attempt_id)
 
     async def _condense(
@@ -259,6 +264,7 @@ def _judged(
         summary=condensed.text,
         attempt_id=attempt_id,
         summary_updated_at=now,
+        through_order_seq=work.records[-1].order_seq,
     )
     why, reason = condensed.why[:MAX_WHY], None
     if condensed.fault is None:
@@ -302,6 +308,7 @@ def _boundary_only(
         gaps=merged_gaps(_gaps(work), plan.hidden[0].first, plan.hidden[-1].last),
         attempt_id=attempt_id,
         summary_updated_at=None,
+        through_order_seq=work.records[-1].order_seq,
     )
 
 

@@ -80,6 +80,7 @@ from ._policy import (
     request_policy as request_policy,
 )
 from ._preflight import (
+    CRAMPED as CRAMPED,
     DEFAULT_OUTPUT as DEFAULT_OUTPUT,
     MAX_OUTPUT as MAX_OUTPUT,
     Drops as Drops,
@@ -88,6 +89,11 @@ from ._preflight import (
     drops as drops,
     exceeds_window as exceeds_window,
     output_cap as output_cap,
+)
+from ._pressure import (
+    ContextPressure as ContextPressure,
+    PressureKind as PressureKind,
+    silent_pressure as silent_pressure,
 )
 from ._sequence import (
     RecoveryError as RecoveryError,

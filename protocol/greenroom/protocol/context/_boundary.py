@@ -50,6 +50,15 @@ class Reconstruction(
     """Which try of a compaction it is from."""
     summary_updated_at: float | None = None
     """When a summary was last made, in seconds since the epoch."""
+    through_order_seq: int = 0
+    """The last place of the transcript when the boundary moved: pressure on a turn up
+    to there is answered by it (CTX-19)."""
+    tokens_before: int | None = None
+    """Estimate of what the boundary hides, the checkpoint before it included."""
+    tokens_after: int | None = None
+    """Estimate of the checkpoint."""
+    restores: int | None = None
+    """The entry of an earlier boundary that is in force again; 0: of none."""
 
 
 @attrs.frozen

@@ -3,17 +3,17 @@
 A *sequence* begins with pressure: an estimate, or a provider's refusal. Its steps are
 taken in one order and each at most once: long results of tools are shortened, the
 newest last; older turns are hidden behind a new boundary; the limit of the output is
-lowered. After each step that changed the request it is sent, unless what is known of
-the limit says that it still can't fit. When nothing is left the sequence ends with one
-of three errors. A completed response closes it, and the next one begins anew; how many
-there may be is `RecoveryLatch`'s.
+lowered, first where it alone is too much. After each step that changed the request it
+is sent, unless what is known of the limit says that it still can't fit. When nothing is
+left the sequence ends with one of three errors. A completed response closes it, and the
+next one begins anew; how many there may be is `RecoveryLatch`'s.
 
 Pure: what a step does to a request is the caller's.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum
 from typing import Final, Literal, final
 
 import attrs
@@ -31,13 +31,13 @@ LEAST_RESERVE: Final = 256
 MOST_RESERVE: Final = 8_192
 
 
-class Step(IntEnum):
+class Step(Enum):
     """The steps of a sequence, in their order."""
 
-    STUB_OLDER = 1
-    STUB_NEWEST = 2
-    COMPACT = 3
-    LOWER_OUTPUT = 4
+    STUB_OLDER = "stub_older"
+    STUB_NEWEST = "stub_newest"
+    COMPACT = "compact"
+    LOWER_OUTPUT = "lower_output"
 
 
 @final
@@ -45,23 +45,26 @@ class Step(IntEnum):
 class RecoverySequence:
     """How far a sequence has come."""
 
-    done: Step | None = None
-    """The last step that was taken."""
+    taken: frozenset[Step] = frozenset()
+    """Steps that were taken, whatever they brought."""
     changed: bool = False
     """A step changed the request that the sequence began with."""
     sent: bool = False
     """A changed request was sent, and refused since."""
 
-    @property
-    def next(self) -> Step | None:
-        """The step to be taken; ``None``: there is none left."""
-        if self.done is None:
-            return Step.STUB_OLDER
-        return None if self.done is Step.LOWER_OUTPUT else Step(self.done + 1)
+    def next(self, *, output_first: bool = False) -> Step | None:
+        """Return the step to be taken; ``None``: there is none left.
+
+        *output_first*: the answer that was asked for is what is too large, so that
+        nothing that was said has to give way.
+        """
+        if output_first and Step.LOWER_OUTPUT not in self.taken:
+            return Step.LOWER_OUTPUT
+        return next((step for step in Step if step not in self.taken), None)
 
     def after(self, step: Step, *, changed: bool) -> RecoverySequence:
         """Return the sequence after *step*, and whether that changed anything."""
-        return attrs.evolve(self, done=step, changed=self.changed or changed)
+        return RecoverySequence(self.taken | {step}, self.changed or changed, self.sent)
 
     def refused(self) -> RecoverySequence:
         """Return the sequence after the provider refused what it had changed."""
