@@ -170,7 +170,7 @@ class RequestsOfFactsOnly(Mutant):
 
 class TraceOfAnybody(Mutant):
     def keep_trace(self, grant: Grant, trace: Any) -> Any:
-        hot = self.store._tables.hot[grant.scope]
+        hot = self.store.tables.hot[grant.scope]
         return self.store.keep_trace(attrs.evolve(grant, token=hot.token), trace)
 
 

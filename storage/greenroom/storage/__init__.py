@@ -22,6 +22,12 @@ from ._errors import (
 from ._skill_rules import MAX_SELECTED as MAX_SELECTED
 from ._skills import SkillReader as SkillReader, SkillWriter as SkillWriter
 from ._store import (
+    Piece as Piece,
+    Reader as Reader,
+    Settled as Settled,
+    Store as Store,
+)
+from ._values import (
     MAX_FACTS as MAX_FACTS,
     MAX_OPEN_COMMANDS as MAX_OPEN_COMMANDS,
     MAX_PAGE_BYTES as MAX_PAGE_BYTES,
@@ -38,14 +44,10 @@ from ._store import (
     OpenRun as OpenRun,
     Owner as Owner,
     Page as Page,
-    Piece as Piece,
     Posted as Posted,
-    Reader as Reader,
     Receipt as Receipt,
     Seen as Seen,
     SessionRow as SessionRow,
-    Settled as Settled,
-    Store as Store,
 )
 from .doctor import (
     MEANING as MEANING,

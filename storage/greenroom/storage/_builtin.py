@@ -12,7 +12,9 @@ import msgspec
 
 from greenroom.protocol import DEFAULT_AGENT_ID, AgentRow
 
-from ._store import Store
+from ._store import (
+    Store,
+)
 
 BUILTIN_NAME: Final = "greenroom"
 

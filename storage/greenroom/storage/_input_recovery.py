@@ -21,7 +21,9 @@ from greenroom.protocol import (
     user_message,
 )
 
-from ._store import Reader
+from ._store import (
+    Reader,
+)
 from .names import input_fact, message_fact, retraction_fact
 
 

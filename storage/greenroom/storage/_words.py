@@ -24,7 +24,9 @@ from greenroom.protocol import (
     TextBlock,
 )
 
-from ._store import SNIPPET
+from ._values import (
+    SNIPPET,
+)
 from .names import (
     MESSAGE_RECORDED,
     SESSION_ARCHIVED,

@@ -13,7 +13,10 @@ import msgspec
 
 from greenroom.protocol import CorruptStoreError, SessionId, SkillState
 
-from ._store import Reader, Store
+from ._store import (
+    Reader,
+    Store,
+)
 
 STATE_KEY: Final = "skills.state"
 

@@ -26,14 +26,16 @@ from greenroom.protocol import (
 
 from ._errors import FencedError, HeadMovedError
 from ._store import (
+    Piece,
+    Store,
+)
+from ._values import (
     Appended,
     Fenced,
     Grant,
     HeadMoved,
     InboxCommand,
-    Piece,
     Receipt,
-    Store,
 )
 
 T = TypeVar("T")

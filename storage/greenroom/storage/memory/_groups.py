@@ -13,7 +13,11 @@ import attrs
 
 from greenroom.protocol import JournalError
 
-from .._store import Piece, Settled, Store
+from .._store import (
+    Piece,
+    Settled,
+    Store,
+)
 from ._undo import Undo
 
 

@@ -7,8 +7,8 @@ the instance to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, final
+from collections.abc import Callable, Sequence
+from typing import final
 
 import attrs
 
@@ -19,15 +19,9 @@ from greenroom.protocol import (
     Fact,
     IngestMark,
     JournalRecord,
-    MessageId,
-    MessageRecord,
-    PendingInputs,
-    Plan,
     Recollection,
-    RunId,
     RunStarted,
     SessionId,
-    TapeEntry,
     journal_fact,
 )
 
@@ -53,15 +47,14 @@ from .._journal_rules import (
 )
 from .._limits import (
     MAX_ENTRIES,
-    MAX_HITS,
-    MAX_MESSAGE_HITS,
-    MAX_ROWS,
-    MAX_TRACES,
     clamp,
-    within_page,
 )
 from .._skill_rules import check_recollections, check_selection
 from .._store import (
+    Piece,
+    Settled,
+)
+from .._values import (
     MAX_OPEN_COMMANDS,
     Appended,
     Fenced,
@@ -71,25 +64,17 @@ from .._store import (
     InboxCommand,
     Member,
     MemberLost,
-    MessageHit,
-    OpenRun,
-    Owner,
-    Page,
-    Piece,
     Posted,
     Receipt,
     Seen,
-    SessionRow,
-    Settled,
 )
-from .._words import folded, holds, query_words, said, snippet_of
-from ..names import check_findable
+from . import _reads
 from ._agents import AgentTables
 from ._groups import Writes
 from ._replica import Replica
 from ._skills import SkillTables
-from ._tables import Command, Hot, Joined, Tables
-from ._traces import kept_traces, last_request, old_traces, put_trace
+from ._tables import Command, Joined, Tables
+from ._traces import old_traces, put_trace
 from ._undo import Undo
 
 
@@ -102,7 +87,7 @@ def _every_process_lives(member_id: str) -> bool:
 class MemoryStore:
     """See `Store`."""
 
-    _tables: Tables
+    tables: Tables
     _writes: Writes
     _agents: AgentTables
     _skills: SkillTables
@@ -121,255 +106,37 @@ class MemoryStore:
         )
 
     def __repr__(self) -> str:
-        return f"<MemoryStore {len(self._tables.sessions)} sessions>"
+        return f"<MemoryStore {len(self.tables.sessions)} sessions>"
 
     #### Reads
 
-    def page(
-        self, scope: SessionId, after: int, limit: int = 256, stream: str | None = None
-    ) -> Page:
-        """See `Reader.page`."""
-        head = self._tables.hot.get(scope, Hot()).head
-        if head == 0:
-            return Page((), 0)
-        found: list[TapeEntry] = []
-        entries = self._tables.sessions[scope].entries
-        for seq in range(max(after, 0) + 1, head + 1):
-            if stream in (None, entries[seq].fact.stream):
-                found.append(entries[seq])
-            if len(found) == clamp(limit, MAX_ENTRIES):
-                break
-        return Page(within_page(found), head)
-
-    def scopes(
-        self, after: SessionId | None = None, limit: int = 256
-    ) -> list[SessionId]:
-        """See `Reader.scopes`."""
-        names = sorted(s for s, hot in self._tables.hot.items() if hot.head)
-        return [s for s in names if s > (after or "")][: clamp(limit, MAX_ENTRIES)]
-
-    def heads(self, scopes: Sequence[SessionId]) -> list[tuple[SessionId, int]]:
-        """See `Reader.heads`."""
-        found = [(scope, self._tables.hot.get(scope, Hot()).head) for scope in scopes]
-        return [(scope, head) for scope, head in found if head]
-
-    def locate(self, scope: SessionId) -> Owner | None:
-        """See `Reader.locate`."""
-        owner = self._tables.hot.get(scope, Hot()).owner
-        return None if owner is None else self._tables.owner(owner)
-
-    def search(
-        self, query: str, *, scope_prefix: str = "", limit: int = 20
-    ) -> list[tuple[SessionId, int]]:
-        """See `Reader.search`."""
-        words = query_words(query)
-        if not words:
-            return []
-        hits = [
-            entry
-            for scope, session in self._tables.sessions.items()
-            if scope.startswith(scope_prefix)
-            for entry, text in session.searchable()
-            if holds(text, words)
-        ]
-        hits.sort(key=lambda entry: (-entry.created_at, entry.session_id, -entry.seq))
-        return [(hit.session_id, hit.seq) for hit in hits[: clamp(limit, MAX_HITS)]]
-
-    def search_tape(
-        self, scope: SessionId, query: str, *, until: int | None = None, limit: int = 20
-    ) -> list[int]:
-        """See `Reader.search_tape`."""
-        words, session = query_words(query), self._tables.sessions.get(scope)
-        if not words or session is None:
-            return []
-        hits = [
-            entry.seq
-            for entry, text in session.searchable()
-            if (until is None or entry.seq <= until) and holds(text, words)
-        ]
-        return sorted(hits, reverse=True)[: clamp(limit, MAX_HITS)]
-
-    def named(
-        self, scope: SessionId, name: str, *, before: int | None = None, limit: int = 20
-    ) -> list[TapeEntry]:
-        """See `Reader.named`."""
-        check_findable(name)
-        session = self._tables.sessions.get(scope)
-        entries = () if session is None else session.entries.values()
-        found = [
-            entry
-            for entry in entries
-            if entry.fact.name == name and (before is None or entry.seq < before)
-        ]
-        found.sort(key=lambda entry: entry.seq, reverse=True)
-        return found[: clamp(limit, MAX_ROWS)]
-
-    def search_messages(
-        self, query: str, scope: SessionId | None = None, limit: int = 12
-    ) -> list[MessageHit]:
-        """See `Reader.search_messages`; the newest first."""
-        words = query_words(query)
-        hits = [
-            _hit(row, record, words)
-            for row in self._listed(scope)
-            for record in self._tables.replica(row.id).messages()
-            if words and holds(said(record), words)
-        ]
-        hits.sort(key=lambda hit: hit.updated_at, reverse=True)
-        return hits[: clamp(limit, MAX_MESSAGE_HITS)]
-
-    def sessions(
-        self,
-        limit: int = 100,
-        before: tuple[float, SessionId] | None = None,
-        *,
-        agent: str | None = None,
-        archived: bool | None = None,
-        title: str = "",
-    ) -> list[SessionRow]:
-        """See `Reader.sessions`."""
-        found = [
-            row
-            for row in self._listed()
-            if (before is None or (row.updated_at, row.id) < before)
-            and agent in (None, row.settings.agent_id)
-            and archived in (None, row.archived_at is not None)
-            and folded(title) in folded(row.settings.title)
-        ]
-        found.sort(key=lambda row: (row.updated_at, row.id), reverse=True)
-        return found[: clamp(limit, MAX_ROWS)]
-
-    def _listed(self, scope: SessionId | None = None) -> Iterator[SessionRow]:
-        scopes = self._tables.sessions if scope is None else (scope,)
-        return (row for row in map(self.session, scopes) if row is not None)
-
-    def session(self, scope: SessionId) -> SessionRow | None:
-        """See `Reader.session`."""
-        info = self._tables.replica(scope).info
-        if info is None or info.settings is None:
-            return None
-        return SessionRow(
-            id=scope,
-            settings=info.settings,
-            created_at=info.created_at,
-            updated_at=info.updated_at,
-            head=self._tables.hot[scope].head,
-            message_count=info.totals.messages,
-            input_tokens=info.totals.input_tokens,
-            output_tokens=info.totals.output_tokens,
-            has_open_interaction=info.totals.open > 0,
-            archived_at=info.archived_at,
-        )
-
-    def messages(
-        self,
-        scope: SessionId,
-        before: int | None = None,
-        limit: int = 100,
-        role: Literal["user", "assistant"] | None = None,
-    ) -> list[MessageRecord]:
-        """See `Reader.messages`."""
-        found = [
-            m
-            for m in self._tables.replica(scope).messages()
-            if (before is None or m.order_seq < before) and role in (None, m.role)
-        ]
-        return found[-clamp(limit, MAX_ROWS) :]
-
-    def broken_messages(self, scope: SessionId) -> list[MessageId]:
-        """See `Reader.broken_messages`; there are no rows to miss."""
-        return []
-
-    def message(self, scope: SessionId, message_id: str) -> MessageRecord | None:
-        """See `Reader.message`."""
-        found = [
-            m for m in self._tables.replica(scope).messages() if m.id == message_id
-        ]
-        return found[0] if found else None
-
-    def pending_messages(self, scope: SessionId) -> list[MessageRecord]:
-        """See `Reader.pending_messages`."""
-        return [
-            m for m in self._tables.replica(scope).messages() if m.status == "pending"
-        ]
-
-    def message_count(self, scope: SessionId) -> int:
-        """See `Reader.message_count`."""
-        info = self._tables.replica(scope).info
-        return 0 if info is None else info.totals.messages
-
-    def pending_inputs(self, scope: SessionId) -> PendingInputs:
-        """See `Reader.pending_inputs`."""
-        return PendingInputs.of(self._tables.replica(scope).inputs.values())
-
-    def plan(self, scope: SessionId) -> Plan | None:
-        """See `Reader.plan`."""
-        info = self._tables.replica(scope).info
-        return None if info is None else info.plan
-
-    def run_session(self, run_id: RunId) -> SessionId | None:
-        """See `Reader.run_session`."""
-        return next(
-            (s for s in self._tables.sessions if self._tables.entries_of(s, run_id)),
-            None,
-        )
-
-    def owed_by_dead(self) -> list[SessionId]:
-        """See `Reader.owed_by_dead`."""
-        found = self._tables.hot.items()
-        return sorted(scope for scope, hot in found if self._is_orphan(scope, hot))
-
-    def _is_orphan(self, scope: SessionId, hot: Hot) -> bool:
-        tables = self._tables
-        if hot.owner is not None:
-            return tables.is_gone(hot.owner)
-        return tables.owes(scope) or bool(tables.replica(scope).open_runs)
-
-    def open_runs(self, scope: SessionId) -> list[OpenRun]:
-        """See `Reader.open_runs`."""
-        return [
-            OpenRun(scope, RunId(run_id), self._tables.entries_of(scope, run_id))
-            for run_id in sorted(self._tables.replica(scope).open_runs)
-        ]
-
-    def run_entries(self, scope: SessionId, run_id: RunId) -> tuple[TapeEntry, ...]:
-        """See `Reader.run_entries`."""
-        known = scope in self._tables.sessions
-        return self._tables.entries_of(scope, run_id) if known else ()
-
-    def is_elsewhere(self, scope: SessionId, run_id: RunId) -> bool:
-        """See `Reader.is_elsewhere`."""
-        tables = self._tables
-        others = (other for other in tables.sessions if other != scope)
-        return any(tables.entries_of(other, run_id) for other in others)
-
-    def cached_blocks(self, scope: SessionId, message_id: str) -> str | None:
-        """See `Reader.cached_blocks`."""
-        session = self._tables.sessions.get(scope)
-        return None if session is None else session.cached.get(message_id)
-
-    def traces(
-        self, scope: SessionId, message_id: str | None = None, limit: int = 100
-    ) -> list[AttemptTrace]:
-        """See `Reader.traces`."""
-        return kept_traces(self._tables.sessions.get(scope), message_id, limit)
-
-    def count_traces(self, before: float) -> int:
-        """See `Reader.count_traces`."""
-        sessions = self._tables.sessions.values()
-        return sum(len(old_traces(session, before)) for session in sessions)
-
-    def request_trace(
-        self, scope: SessionId, message_id: str, request_seq: int
-    ) -> AttemptTrace | None:
-        """See `Reader.request_trace`."""
-        kept = kept_traces(self._tables.sessions.get(scope), message_id, MAX_TRACES)
-        of_request = [trace for trace in kept if trace.request_seq == request_seq]
-        return max(of_request, key=lambda trace: trace.physical_attempt, default=None)
-
-    def last_request(self, scope: SessionId, message_id: str) -> int:
-        """See `Reader.last_request`."""
-        return last_request(self._tables.sessions.get(scope), message_id)
+    page = _reads.page
+    scopes = _reads.scopes
+    heads = _reads.heads
+    locate = _reads.locate
+    search = _reads.search
+    search_tape = _reads.search_tape
+    named = _reads.named
+    search_messages = _reads.search_messages
+    sessions = _reads.sessions
+    session = _reads.session
+    messages = _reads.messages
+    broken_messages = _reads.broken_messages
+    message = _reads.message
+    pending_messages = _reads.pending_messages
+    message_count = _reads.message_count
+    pending_inputs = _reads.pending_inputs
+    plan = _reads.plan
+    run_session = _reads.run_session
+    owed_by_dead = _reads.owed_by_dead
+    open_runs = _reads.open_runs
+    run_entries = _reads.run_entries
+    is_elsewhere = _reads.is_elsewhere
+    cached_blocks = _reads.cached_blocks
+    traces = _reads.traces
+    count_traces = _reads.count_traces
+    request_trace = _reads.request_trace
+    last_request = _reads.last_request
 
     def close(self) -> None:
         """See `Reader.close`; nothing is lost, the instance is the database."""
@@ -383,26 +150,26 @@ class MemoryStore:
             self._joined += 1
             member = Member(str(self._joined), node, addr, ttl)
             joined = Joined(member, now + ttl)
-            self._tables.undo.put(self._tables.members, member.id, joined)
+            self.tables.undo.put(self.tables.members, member.id, joined)
             return member
 
     def beat(self, member: Member, *, now: float) -> MemberLost | None:
         """See `Store.beat`."""
         with self._writes.write():
-            known = self._tables.members.get(member.id)
+            known = self.tables.members.get(member.id)
             if known is None or known.dead:
                 return MemberLost(member.id)
             renewed = attrs.evolve(known, expires=now + member.ttl)
-            self._tables.undo.put(self._tables.members, member.id, renewed)
+            self.tables.undo.put(self.tables.members, member.id, renewed)
             return None
 
     def leave(self, member: Member, *, now: float) -> None:
         """See `Store.leave`."""
         with self._writes.write():
-            for scope, hot in list(self._tables.hot.items()):
+            for scope, hot in list(self.tables.hot.items()):
                 if hot.owner == member.id:
-                    self._tables.move(scope, None)
-            self._tables.undo.drop(self._tables.members, member.id)
+                    self.tables.move(scope, None)
+            self.tables.undo.drop(self.tables.members, member.id)
 
     def acquire(
         self, member: Member, scope: SessionId, *, now: float
@@ -410,22 +177,20 @@ class MemoryStore:
         """See `Store.acquire`."""
         check_session_id(scope)
         with self._writes.write():
-            return self._tables.take(member, scope, now)
+            return self.tables.take(member, scope, now)
 
     def claim(self, member: Member, limit: int, *, now: float) -> list[Grant]:
         """See `Store.claim`."""
         with self._writes.write():
             free = [
                 scope
-                for scope, hot in sorted(self._tables.hot.items())
-                if self._tables.owes(scope)
+                for scope, hot in sorted(self.tables.hot.items())
+                if self.tables.owes(scope)
                 and hot.owner != member.id
-                and not (
-                    hot.owner is not None and self._tables.is_alive(hot.owner, now)
-                )
+                and not (hot.owner is not None and self.tables.is_alive(hot.owner, now))
             ]
             taken = [
-                self._tables.take(member, scope, now)
+                self.tables.take(member, scope, now)
                 for scope in free[: clamp(limit, MAX_ENTRIES)]
             ]
             return [grant for grant in taken if isinstance(grant, Grant)]
@@ -433,8 +198,8 @@ class MemoryStore:
     def release(self, grant: Grant, *, now: float) -> None:
         """See `Store.release`."""
         with self._writes.write():
-            if self._tables.is_current(grant):
-                self._tables.move(grant.scope, None)
+            if self.tables.is_current(grant):
+                self.tables.move(grant.scope, None)
 
     #### Facts
 
@@ -453,16 +218,16 @@ class MemoryStore:
         if append_id is not None:
             check_text("append id", append_id, MAX_APPEND_ID)
         with self._writes.write():
-            session = self._tables.session_of(grant.scope)
+            session = self.tables.session_of(grant.scope)
             if append_id is not None and append_id in session.results:
                 return session.results[append_id]
-            refused = self._tables.refuse(grant, expected_head)
+            refused = self.tables.refuse(grant, expected_head)
             if refused is not None:
                 return refused
-            result = self._tables.append(grant, facts, now)
-            self._tables.settle(session, settles)
+            result = self.tables.append(grant, facts, now)
+            self.tables.settle(session, settles)
             if append_id is not None:
-                self._tables.remember(session, append_id, result)
+                self.tables.remember(session, append_id, result)
             return result
 
     def commit(
@@ -470,11 +235,11 @@ class MemoryStore:
     ) -> Receipt | Fenced | HeadMoved:
         """See `Store.commit`."""
         with self._writes.write(strict=True):
-            refused = self._tables.refuse(grant, expected_head)
+            refused = self.tables.refuse(grant, expected_head)
             if refused is not None:
                 return refused
             fact = journal_fact(record)
-            session = self._tables.session_of(grant.scope)
+            session = self.tables.session_of(grant.scope)
             check_bootstrapped(grant.scope, expected_head)
             if is_repeat(record, fact, session.find(fact.key)):
                 return Receipt(session.keys[fact.key], expected_head, created=False)
@@ -482,9 +247,9 @@ class MemoryStore:
             found = {key: session.find(key) for key in keys}
             check_prerequisites(record, found.get)
             if isinstance(record, RunStarted):
-                self._tables.check_run_is_new(grant.scope, record)
-            self._tables.write_fact(grant, expected_head + 1, fact, now)
-            self._tables.move_head(grant.scope, expected_head + 1)
+                self.tables.check_run_is_new(grant.scope, record)
+            self.tables.write_fact(grant, expected_head + 1, fact, now)
+            self.tables.move_head(grant.scope, expected_head + 1)
             return Receipt(expected_head + 1, expected_head + 1, created=True)
 
     def reset(
@@ -494,34 +259,34 @@ class MemoryStore:
         check_facts(facts, ())
         check_bootstrap(facts)
         with self._writes.write():
-            refused = self._tables.refuse(grant, expected_head)
+            refused = self.tables.refuse(grant, expected_head)
             if refused is not None:
                 return refused
-            self._tables.clear(grant.scope)
+            self.tables.clear(grant.scope)
             self._skills.forget_session(grant.scope)
-            return self._tables.append(grant, facts, now)
+            return self.tables.append(grant, facts, now)
 
     def delete(self, grant: Grant, expected_head: int) -> Fenced | HeadMoved | None:
         """See `Store.delete`."""
         with self._writes.write():
-            refused = self._tables.refuse(grant, expected_head)
+            refused = self.tables.refuse(grant, expected_head)
             if refused is not None:
                 return refused
-            self._tables.clear(grant.scope)
+            self.tables.clear(grant.scope)
             self._skills.forget_session(grant.scope)
             self._skills.put_selection(grant.scope, ())
-            self._tables.move(grant.scope, None)
+            self.tables.move(grant.scope, None)
             return None
 
     def rebuild(self, scope: SessionId) -> None:
         """See `Store.rebuild`."""
         with self._writes.write():
-            session = self._tables.session_of(scope)
+            session = self.tables.session_of(scope)
             replica = Replica()
             for seq in sorted(session.entries):
                 replica.apply(session.entries[seq], Undo())
             fresh = attrs.evolve(session, replica=replica)
-            self._tables.undo.put(self._tables.sessions, scope, fresh)
+            self.tables.undo.put(self.tables.sessions, scope, fresh)
 
     #### Inbox
 
@@ -532,23 +297,23 @@ class MemoryStore:
         check_session_id(scope)
         check_command(command_id, body)
         with self._writes.write():
-            session = self._tables.session_of(scope)
+            session = self.tables.session_of(scope)
             known = session.commands.get(command_id)
             if known is not None:
                 return Seen(same_body=known.body == body)
             waiting = sum(not c.settled for c in session.commands.values())
             if waiting >= MAX_OPEN_COMMANDS:
                 raise full_inbox(scope, waiting)
-            self._tables.undo.put(session.commands, command_id, Command(body, now))
+            self.tables.undo.put(session.commands, command_id, Command(body, now))
             return Posted()
 
     def inbox(self, grant: Grant, limit: int = 100) -> list[InboxCommand] | Fenced:
         """See `Store.inbox`."""
-        if not self._tables.is_current(grant):
+        if not self.tables.is_current(grant):
             return Fenced(grant.scope, grant.token)
         found = [
             InboxCommand(command_id, command.body, command.posted_at)
-            for command_id, command in self._tables.sessions[
+            for command_id, command in self.tables.sessions[
                 grant.scope
             ].commands.items()
             if not command.settled
@@ -559,8 +324,8 @@ class MemoryStore:
         """See `Store.owed`."""
         return sorted(
             scope
-            for scope, hot in self._tables.hot.items()
-            if hot.owner == member.id and self._tables.owes(scope)
+            for scope, hot in self.tables.hot.items()
+            if hot.owner == member.id and self.tables.owes(scope)
         )
 
     #### Caches, index, log
@@ -572,30 +337,30 @@ class MemoryStore:
         check_text("message id", message_id, MAX_IDENTITY)
         check_json("blocks", blocks)
         with self._writes.write():
-            if not self._tables.is_current(grant):
+            if not self.tables.is_current(grant):
                 return Fenced(grant.scope, grant.token)
-            session = self._tables.sessions[grant.scope]
+            session = self.tables.sessions[grant.scope]
             if not session.replica.is_finished(message_id):
-                self._tables.undo.put(session.cached, message_id, blocks)
+                self.tables.undo.put(session.cached, message_id, blocks)
             return None
 
     def keep_trace(self, grant: Grant, trace: AttemptTrace) -> Fenced | None:
         """See `Store.keep_trace`."""
         check_trace(trace)
         with self._writes.write():
-            if not self._tables.is_current(grant):
+            if not self.tables.is_current(grant):
                 return Fenced(grant.scope, grant.token)
-            session = self._tables.session_of(grant.scope)
-            put_trace(session, trace, self._tables.undo)
+            session = self.tables.session_of(grant.scope)
+            put_trace(session, trace, self.tables.undo)
             return None
 
     def forget_traces(self, before: float) -> int:
         """See `Store.forget_traces`."""
         with self._writes.write():
             count = self.count_traces(before)
-            for session in self._tables.sessions.values():
+            for session in self.tables.sessions.values():
                 for number in old_traces(session, before):
-                    self._tables.undo.drop(session.traces, number)
+                    self.tables.undo.drop(session.traces, number)
             return count
 
     def index_pending(self, limit: int = 500) -> int:
@@ -697,15 +462,3 @@ class MemoryStore:
     def run_group(self, pieces: Sequence[Piece]) -> list[Settled]:
         """See `Store.run_group`."""
         return self._writes.run_group(self, pieces)
-
-
-def _hit(row: SessionRow, record: MessageRecord, words: list[str]) -> MessageHit:
-    return MessageHit(
-        session_id=row.id,
-        message_id=record.id,
-        order_seq=record.order_seq,
-        role=record.role,
-        title=row.settings.title,
-        snippet=snippet_of(said(record), words),
-        updated_at=record.updated_at,
-    )

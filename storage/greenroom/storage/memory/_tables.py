@@ -17,7 +17,7 @@ from .._admission import check_start
 from .._errors import conflicting_fact, unknown_command
 from .._journal_rules import refuse_elsewhere
 from .._limits import REMEMBERED
-from .._store import (
+from .._values import (
     Appended,
     Fenced,
     Grant,

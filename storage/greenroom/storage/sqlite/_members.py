@@ -14,7 +14,13 @@ import apsw
 
 from greenroom.protocol import SessionId
 
-from .._store import Grant, Held, Member, MemberLost, Owner
+from .._values import (
+    Grant,
+    Held,
+    Member,
+    MemberLost,
+    Owner,
+)
 from ._append import find_session
 from ._connection import one, rows, run
 from ._folder import Proofs

@@ -39,11 +39,13 @@ from .._admission import (
     check_trace,
 )
 from .._agent_rules import check_agent, check_app_setting
-from .._errors import full_inbox
 from .._limits import clamp
 from .._skill_rules import check_recollections, check_selection
 from .._store import (
-    MAX_OPEN_COMMANDS,
+    Piece,
+    Settled,
+)
+from .._values import (
     Appended,
     Fenced,
     Grant,
@@ -52,15 +54,14 @@ from .._store import (
     InboxCommand,
     Member,
     MemberLost,
-    Piece,
     Posted,
     Receipt,
     Seen,
-    Settled,
 )
 from . import (
     _agents,
     _append,
+    _inbox,
     _members,
     _reads,
     _search,
@@ -69,7 +70,7 @@ from . import (
     _transcript,
 )
 from ._care import log_bytes
-from ._connection import impatient, mapped_errors, one, reading, rows, run
+from ._connection import impatient, mapped_errors, one, run
 from ._folder import FolderLock, Proofs
 from ._groups import Writes, persistence_failed
 
@@ -322,61 +323,16 @@ class SqliteStore:
         """See `Store.post`."""
         check_session_id(scope)
         check_command(command_id, body)
-        db = self.connection
         with self._writes.write():
-            run(
-                db,
-                "INSERT INTO session (name) VALUES (?) ON CONFLICT DO NOTHING",
-                scope,
-            )
-            session = _append.find_session(db, scope)
-            assert session is not None
-            known = one(
-                db,
-                "SELECT body FROM command WHERE session = ? AND command_id = ?",
-                session.id,
-                command_id,
-            )
-            if known is not None:
-                return Seen(same_body=known[0] == body)
-            self._check_room(session.id, scope)
-            run(
-                db,
-                "INSERT INTO command (session, command_id, body, posted_at)"
-                " VALUES (?, ?, ?, ?)",
-                session.id,
-                command_id,
-                body,
-                now,
-            )
-            return Posted()
+            return _inbox.post(self.connection, scope, command_id, body, now)
 
     def inbox(self, grant: Grant, limit: int = 100) -> list[InboxCommand] | Fenced:
         """See `Store.inbox`."""
-        with reading(self.connection):
-            session = _append.find_session(self.connection, grant.scope)
-            if session is None or session.token != grant.token:
-                return Fenced(grant.scope, grant.token)
-            found = rows(
-                self.connection,
-                "SELECT command_id, body, posted_at FROM command"
-                " WHERE session = ? AND settled = 0 ORDER BY pos LIMIT ?",
-                session.id,
-                clamp(limit, MAX_OPEN_COMMANDS),
-            )
-        return [InboxCommand(*row) for row in found]
+        return _inbox.waiting(self.connection, grant, limit)
 
     def owed(self, member: Member) -> list[SessionId]:
         """See `Store.owed`."""
-        with mapped_errors():
-            found = rows(
-                self.connection,
-                "SELECT s.name FROM session s WHERE s.owner = ? AND EXISTS"
-                " (SELECT 1 FROM command c WHERE c.session = s.id AND c.settled = 0)"
-                " ORDER BY s.name",
-                int(member.id),
-            )
-        return [SessionId(name) for (name,) in found]
+        return _inbox.owed(self.connection, member)
 
     #### Caches, index, log
 
@@ -492,12 +448,3 @@ class SqliteStore:
     def run_group(self, pieces: Sequence[Piece]) -> list[Settled]:
         """See `Store.run_group`."""
         return self._writes.run_group(self, pieces)
-
-    def _check_room(self, session: int, scope: SessionId) -> None:
-        row = one(
-            self.connection,
-            "SELECT count(*) FROM command WHERE session = ? AND settled = 0",
-            session,
-        )
-        if row is not None and row[0] >= MAX_OPEN_COMMANDS:
-            raise full_inbox(scope, row[0])
