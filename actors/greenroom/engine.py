@@ -321,6 +321,15 @@ class Engine:
             raise SessionHeldError(session_id, row.owner)
         return row
 
+    async def forget(self, agent: str, recollection_id: int | None = None) -> int:
+        """Let an agent forget one memory, or all of them; return how many (SKL-08).
+
+        After all of them, nothing that was being taken in meanwhile is kept.
+        """
+        return await self._world.writer.submit(
+            Piece(lambda store: store.forget_recollections(agent, recollection_id))
+        )
+
     def contribute(self, *tools: Tool) -> None:
         """Add tools for the runs that start from now on."""
         self._tools.contribute(*tools)

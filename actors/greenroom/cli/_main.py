@@ -31,6 +31,7 @@ from ._look import inspect_command, search_command
 from ._parser import build_parser, flags_of
 from ._run import run_command
 from ._sessions import sessions_command
+from ._skills import memory_command, skills_command
 
 Command = Callable[[argparse.Namespace, Config], int]
 
@@ -114,6 +115,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "sessions": sessions_command,
     "search": search_command,
     "agents": agents_command,
+    "skills": skills_command,
+    "memory": memory_command,
     "import": import_command,
     "inspect": inspect_command,
     "doctor": doctor_command,

@@ -388,6 +388,107 @@ def _take_over(parser: _SubParser) -> None:
     _add_state(parser)
 
 
+def _skills(parser: _SubParser) -> None:
+    _add_actions(parser, _SKILL_ACTIONS, "print each Skill as one line of JSON")
+
+
+def _memory(parser: _SubParser) -> None:
+    _add_actions(parser, _MEMORY_ACTIONS, "print each memory as one line of JSON")
+    parser.set_defaults(agent="default", limit=50)
+
+
+def _add_actions(parser: _SubParser, actions: _Actions, json_help: str) -> None:
+    _add_json(parser, json_help)
+    _add_state(parser)
+    choices = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    for name, (summary, add_arguments) in actions.items():
+        sub = choices.add_parser(
+            name,
+            help=summary,
+            description=_sentences(summary, ""),
+            epilog=EXIT_CODE_HELP,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            # What stands before the action is not undone by a default behind it.
+            argument_default=argparse.SUPPRESS,
+        )
+        add_arguments(sub)
+        _add_json(sub, "print JSON, one object a line", default=argparse.SUPPRESS)
+        _add_state(sub, default=argparse.SUPPRESS)
+
+
+def _skills_add(parser: _SubParser) -> None:
+    parser.add_argument(
+        "folder", type=_folder, metavar="FOLDER", help="a folder with a SKILL.md"
+    )
+
+
+def _skills_remove(parser: _SubParser) -> None:
+    _add_skill(parser)
+    parser.add_argument(
+        "--agent",
+        metavar="ID",
+        action="append",
+        default=None,
+        help="an agent that loses it; each that has it must be named",
+    )
+
+
+def _skills_bind(parser: _SubParser) -> None:
+    _add_agent(parser)
+    _add_skill(parser)
+
+
+def _skills_select(parser: _SubParser) -> None:
+    parser.add_argument("session", metavar="SESSION", help="the session's id")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="what it uses from now on"
+    )
+
+
+def _add_skill(parser: _SubParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the name of the Skill")
+
+
+def _memory_list(parser: _SubParser) -> None:
+    parser.add_argument("agent", metavar="AGENT", nargs="?", help="whose memories")
+    parser.add_argument(
+        "--limit",
+        type=_count(500),
+        metavar="N",
+        help="how many, the newest first (default: 50)",
+    )
+
+
+def _memory_forget(parser: _SubParser) -> None:
+    parser.add_argument("agent", metavar="AGENT", help="who forgets")
+    parser.add_argument(
+        "number",
+        type=_count(999_999_999),
+        nargs="?",
+        default=None,
+        metavar="N",
+        help="one memory, as list numbers it (default: all of them)",
+    )
+
+
+_Actions = Mapping[str, tuple[str, Callable[[_SubParser], None]]]
+
+_SKILL_ACTIONS: Final[_Actions] = {
+    "list": ("list the Skills, and which agents have them", _add_nothing),
+    "add": ("copy a Skill in; nobody may use it yet", _skills_add),
+    "remove": ("remove a Skill that the named agents have", _skills_remove),
+    "bind": ("give a Skill to an agent", _skills_bind),
+    "unbind": ("take a Skill from an agent", _skills_bind),
+    "select": ("say which Skills of its agent a session uses", _skills_select),
+}
+
+_MEMORY_ACTIONS: Final[_Actions] = {
+    "list": ("list what an agent remembers", _memory_list),
+    "forget": ("let an agent forget", _memory_forget),
+}
+
+
 def _gc(parser: _SubParser) -> None:
     parser.add_argument(
         "--older-than",
@@ -452,6 +553,16 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
         "take over the conversations of an older system's database",
         "The file is only read. What was taken over before is left as it is.",
         _take_over,
+    ),
+    "skills": (
+        "list the Skills, add and remove them, say who may use them",
+        "A Skill is a folder with a SKILL.md; an agent has those that it was given.",
+        _skills,
+    ),
+    "memory": (
+        "list what an agent remembers, or have it forget",
+        "An agent remembers only where its memoryEnabled says so.",
+        _memory,
     ),
     "inspect": (
         "tell what happened in a session or a run",

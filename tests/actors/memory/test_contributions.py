@@ -21,6 +21,7 @@ from greenroom.protocol import (
     MAX_TURNS,
     Chunk,
     SessionId,
+    TextPart,
     UserMessage,
 )
 from greenroom.testing import Call, Halt, Say
@@ -57,7 +58,7 @@ class Memory:
 def said(request: Any) -> list[str]:
     """The words of the newest user message, part for part."""
     last = [m for m in request.messages if isinstance(m, UserMessage)][-1]
-    return [part.text for part in last.parts]
+    return [part.text for part in last.parts if isinstance(part, TextPart)]
 
 
 def manifests(stage: Stage) -> list[dict[str, Any]]:

@@ -110,7 +110,8 @@ async def test_work_with_tools_is_taken_in_at_once_and_found_by_the_next_session
         assert len(await remembered(stage)) == 1
         other = await stage.engine.create_session(workspace=tmp_path)
         await other.prompt("what colour has the sky?")
-        words = [part.text for part in stage.provider.requests[-1].messages[-1].parts]
+        last: Any = stage.provider.requests[-1].messages[-1]
+        words = [part.text for part in last.parts]
     assert "the sky is blue" in words[0]
     assert words[1] == "what colour has the sky?"
 
