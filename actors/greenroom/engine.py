@@ -32,6 +32,10 @@ from greenroom.actors.agents import (
     NativeBackend,
     NoBackendError as NoBackendError,
 )
+from greenroom.actors.gates import (
+    BeingDeletedError as BeingDeletedError,
+    StillUsedError as StillUsedError,
+)
 from greenroom.actors.hooks import (
     CommandHook as CommandHook,
     Hook as Hook,
@@ -46,6 +50,17 @@ from greenroom.actors.kernel import (
     SystemClock,
     SystemIds,
     open_system,
+)
+from greenroom.actors.lifecycle import (
+    DeletionError as DeletionError,
+    Impact as Impact,
+    Lifecycle,
+    MessageNotFoundError as MessageNotFoundError,
+    Moved as Moved,
+    MoveError as MoveError,
+    Stages,
+    TransferRefusedError as TransferRefusedError,
+    removes_folder,
 )
 from greenroom.actors.memory import (
     Contributions,
@@ -107,6 +122,7 @@ from greenroom.protocol import (
     Deny as Deny,
     Grant as Grant,
     GreenroomError,
+    MessageId,
     ModelRequest,
     Other as Other,
     Price as Price,
@@ -135,7 +151,7 @@ MEMBER_TTL: Final = 365 * 86_400.0
 """Seconds an engine may live without a beat. On one machine a lock file tells at once
 who is dead, so an idle engine writes nothing to say that it lives."""
 
-IDLE_SECONDS: Final = 300.0
+IDLE_SECONDS: Final = 1_200.0
 """After so long without work a session is unloaded."""
 
 TITLE_CHARS: Final = 50
@@ -177,6 +193,7 @@ class Engine:
     """The agents of the state folder."""
     skills: Skills
     """The Skills of the state folder."""
+    _lifecycle: Lifecycle
 
     def __repr__(self) -> str:
         return f"<Engine {str(self.state)!r}>"
@@ -321,6 +338,68 @@ class Engine:
             raise SessionHeldError(session_id, row.owner)
         return row
 
+    async def fork_session(
+        self, session_id: str, *, through: str | None = None
+    ) -> SessionHandle:
+        """Make a session that begins with what was sent in one (SES-23).
+
+        Up to the message *through*, or to the end. It has the agent, the limits and the
+        permission mode of the source, which stays as it is.
+
+        Raises:
+            SessionNotFoundError, MessageNotFoundError: there is none.
+            AgentNotFoundError, AgentUnavailableError, AgentRefusedError: its agent
+                can't begin sessions.
+            BeingDeletedError: the session or its agent is being deleted.
+        """
+        last = None if through is None else MessageId(through)
+        forks = self._lifecycle.forks
+        return self._handle(await forks.fork(SessionId(session_id), last))
+
+    async def delete_session(self, session_id: str) -> None:
+        """Delete a session for good, with all that belongs to it (DEL-03).
+
+        It needs no agent. A turn that goes on is ended. Cancelled, or after a failure,
+        it can be repeated.
+
+        Raises:
+            SessionNotFoundError: there is none.
+            SessionHeldError: another engine owns it; nothing was done.
+            StillUsedError: something was done with it for 30 s; nothing was done.
+            DeletionError: something of it is left; see there.
+        """
+        await self._lifecycle.deletion.delete(SessionId(session_id))
+
+    async def move_session(self, session_id: str, agent: str) -> SessionSettings:
+        """Give a session to another agent; returns its settings (DEL-10, DEL-11).
+
+        Raises:
+            SessionNotFoundError: there is none.
+            TransferRefusedError: not this one, not there, or not now.
+            AgentNotFoundError, AgentUnavailableError, AgentRefusedError: that agent
+                can't have sessions.
+            BeingDeletedError: the session or that agent is being deleted.
+            SessionHeldError: another engine owns the session.
+        """
+        return await self._lifecycle.transfers.transfer(SessionId(session_id), agent)
+
+    async def assess_move(self, agent: str) -> Impact:
+        """Return what `move_sessions` would do with the sessions of *agent* (DEL-12).
+
+        Raises:
+            TransferRefusedError: ``too-many-sessions``.
+        """
+        return await self._lifecycle.transfers.assess(agent)
+
+    async def move_sessions(self, agent: str, target: str) -> Moved:
+        """Give all sessions of *agent* to *target*; empty ones are deleted (DEL-12).
+
+        Raises:
+            TransferRefusedError: one may not go, so that none was moved.
+            MoveError: it ended early; it says after how many.
+        """
+        return await self._lifecycle.transfers.move_all(agent, target)
+
     async def forget(self, agent: str, recollection_id: int | None = None) -> int:
         """Let an agent forget one memory, or all of them; return how many (SKL-08).
 
@@ -453,8 +532,20 @@ async def open_engine(
         )
         sessions = Sessions(world, system.supervisor("sessions").spawn)
         agents.register("native", NativeBackend(sessions))
+        stages = Stages(removes_folder(world.scratch))
+        lifecycle = Lifecycle.of(sessions, agents, stages)
+        await lifecycle.deletion.finish_pending()
         yield Engine(
-            folder, report, system, sessions, readers, world, registry, agents, skills
+            folder,
+            report,
+            system,
+            sessions,
+            readers,
+            world,
+            registry,
+            agents,
+            skills,
+            lifecycle,
         )
 
 

@@ -58,16 +58,41 @@ def unfinished(store: Store, grant: Grant) -> Unfinished | None:
 
     Input that can't be looked at counts as input that waits.
     """
-    scope, row = grant.scope, store.session(grant.scope)
+
+    def commands_wait() -> bool:
+        commands = store.inbox(grant, 1)
+        return isinstance(commands, Fenced) or bool(commands)
+
+    return _unfinished(store, grant.scope, commands_wait)
+
+
+def assess_session(
+    store: Store, member: Member, scope: SessionId, now: float
+) -> Unfinished | None:
+    """Return what a session still has to do, whoever owns it.
+
+    One that another engine works with counts as active.
+    """
+    grant = take_session(store, member, scope, now)
+    if isinstance(grant, Held):
+        if grant.owner.member_id != member.id:
+            return "active"
+        return _unfinished(store, scope, lambda: scope in store.owed(member))
+    rest = unfinished(store, grant)
+    store.release(grant, now=now)
+    return rest
+
+
+def _unfinished(
+    store: Store, scope: SessionId, commands_wait: Callable[[], bool]
+) -> Unfinished | None:
+    row = store.session(scope)
     if row is not None and row.has_open_interaction:
         return "active"
     if store.pending_messages(scope) or store.open_runs(scope):
         return "active"
     try:
-        commands = store.inbox(grant, 1)
-        waits = (
-            isinstance(commands, Fenced) or commands or store.pending_inputs(scope).rows
-        )
+        waits = commands_wait() or store.pending_inputs(scope).rows
     except StorageError:
         return "pending-input"
     return "pending-input" if waits else None

@@ -47,6 +47,9 @@ class Spy:
     async def open(self, agent: AgentDescriptor, session_id: SessionId) -> None:
         self.calls.append(("open", agent.id))
 
+    async def forget(self, session_id: SessionId) -> None:
+        self.calls.append(("forget", session_id))
+
 
 def settings(provider: str) -> SessionSettings:
     return SessionSettings(

@@ -269,6 +269,9 @@ class Slow:
     async def open(self, agent: AgentDescriptor, session_id: SessionId) -> None:
         raise AssertionError
 
+    async def forget(self, session_id: SessionId) -> None:
+        raise AssertionError
+
 
 def settings(agent_id: str) -> SessionSettings:
     return SessionSettings(

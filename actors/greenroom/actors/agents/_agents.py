@@ -79,7 +79,8 @@ class AgentManager:
     _ids: Ids
     migrated: Materialised = attrs.field(factory=Materialised, init=False)
     """What this engine's start made of agents of the older system (AGT-20)."""
-    _backends: dict[str, Backend] = attrs.field(factory=dict[str, Backend], init=False)
+    backends: dict[str, Backend] = attrs.field(factory=dict[str, Backend], init=False)
+    """By the kind of the agents whose sessions they run; see `register`."""
     _changes: Changes = attrs.field(factory=Changes, init=False)
     gates: Gates = attrs.field(factory=lambda: Gates("agent"), init=False)
     """One for each agent's id: in for whatever gives it a session (DEL-07)."""
@@ -164,6 +165,10 @@ class AgentManager:
         """
         return await self._readers.read(lambda reader: _reads.config(reader, agent_id))
 
+    async def kind(self, agent_id: str) -> str | None:
+        """Return the kind of an agent that may be broken; ``None`` if there is none."""
+        return await self._readers.read(lambda reader: _reads.kind(reader, agent_id))
+
     def changes(
         self,
     ) -> AbstractContextManager[trio.MemoryReceiveChannel[AgentChanged]]:
@@ -174,9 +179,9 @@ class AgentManager:
 
     def register(self, kind: str, backend: Backend) -> None:
         """Let *backend* run the sessions of agents of *kind*; once for each kind."""
-        if kind in self._backends:
+        if kind in self.backends:
             raise ValueError(f"there is a backend for kind {kind!r} already")
-        self._backends[kind] = backend
+        self.backends[kind] = backend
 
     async def select(self, named: str | None) -> Selected:
         """Return the agent that a new session is of: named, or chosen, or builtin.
@@ -244,7 +249,7 @@ class AgentManager:
             raise NoBackendError(agent.id, agent.kind, problem)
 
     def _backend(self, agent: AgentDescriptor) -> Backend:
-        found = self._backends.get(agent.kind)
+        found = self.backends.get(agent.kind)
         if found is None:
             raise NoBackendError(
                 agent.id, agent.kind, "which this engine can't run yet"

@@ -26,3 +26,7 @@ class NativeBackend:
     async def open(self, agent: AgentDescriptor, session_id: SessionId) -> None:
         """See `Backend.open`."""
         await self._sessions.open(session_id)
+
+    async def forget(self, session_id: SessionId) -> None:
+        """See `Backend.forget`; what is on the tape stays."""
+        await self._sessions.close(session_id)

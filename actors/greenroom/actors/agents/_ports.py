@@ -45,6 +45,14 @@ class Backend(Protocol):
         """Make the session ready to be talked to; nothing if it is."""
         ...
 
+    async def forget(self, session_id: SessionId) -> None:
+        """Stop what runs of a session, and forget what is kept for it here.
+
+        Of any session, with an agent of any kind or none; nothing is loaded or started
+        for it, and nothing is an error because it is not there (DEL-01).
+        """
+        ...
+
 
 class NoBackendError(GreenroomError):
     """Nobody in this engine runs agents of this kind; no other backend is tried."""

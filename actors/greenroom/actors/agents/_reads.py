@@ -38,6 +38,14 @@ def config(reader: Reader, agent_id: str) -> AgentConfig | None:
     return effective_config(reader, row) if row.kind == "native" else None
 
 
+def kind(reader: Reader, agent_id: str) -> str | None:
+    """Return the kind of an agent, whether or not it can be decoded."""
+    try:
+        return _rows.find(reader, agent_id).kind
+    except AgentNotFoundError:
+        return None
+
+
 def selected(reader: Reader, named: str | None) -> Selected:
     """Return the agent that a session of *named* is of (AGT-10)."""
     app = read_app_settings(reader)

@@ -1,0 +1,16 @@
+"""What begins and ends sessions, and gives them to another agent."""
+
+from __future__ import annotations
+
+from ._deletion import Deletion as Deletion, DeletionError as DeletionError
+from ._files import removes_folder as removes_folder
+from ._fork import Forks as Forks, MessageNotFoundError as MessageNotFoundError
+from ._lifecycle import Lifecycle as Lifecycle
+from ._ports import Delegation as Delegation, Nobody as Nobody, Stages as Stages
+from ._transfer import (
+    Impact as Impact,
+    Moved as Moved,
+    MoveError as MoveError,
+    TransferRefusedError as TransferRefusedError,
+    Transfers as Transfers,
+)
