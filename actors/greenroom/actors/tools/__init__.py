@@ -51,7 +51,14 @@ from ._registry import (
     ToolSet as ToolSet,
 )
 from .builtin import (
+    CHANGING_TOOLS as CHANGING_TOOLS,
+    FileChange as FileChange,
+    FileRestore as FileRestore,
     builtin_tools as builtin_tools,
+    changes_of as changes_of,
+    file_changes as file_changes,
     kept_output as kept_output,
+    plan_restore as plan_restore,
     recall_tools as recall_tools,
+    restore_files as restore_files,
 )

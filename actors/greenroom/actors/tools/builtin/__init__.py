@@ -9,3 +9,11 @@ from __future__ import annotations
 from ._catalogue import builtin_tools as builtin_tools
 from ._keep import kept_output as kept_output
 from ._recall import recall_tools as recall_tools
+from ._restore import (
+    CHANGING_TOOLS as CHANGING_TOOLS,
+    FileRestore as FileRestore,
+    changes_of as changes_of,
+    plan_restore as plan_restore,
+    restore_files as restore_files,
+)
+from ._snapshots import FileChange as FileChange, file_changes as file_changes

@@ -3,19 +3,20 @@
 What the user is shown before is judged anew when it runs: the path, the file, and
 for an edit whether the old text is still there, exactly once. The new content is
 complete on disk before it takes the file's name, so no reader and no crash sees half
-of it.
+of it. What the file was is kept first, for a rewind.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
+from pathlib import Path
 from typing import Annotated, Final, final
 
 import attrs
 import msgspec
 
-from greenroom.protocol import Diff
+from greenroom.protocol import Diff, OperationId
 
 from .._excerpt import cut_end
 from .._port import Needs, Operation, ToolContext, ToolRefused, ToolResult
@@ -30,6 +31,7 @@ from ._confined import (
     replace_file,
     status,
 )
+from ._snapshots import keep_before
 
 MAX_BYTES: Final = 2 << 20
 """Bigger files are not edited; a bigger old file is not shown in a diff."""
@@ -94,7 +96,8 @@ async def _check_write(arguments: WriteArguments, context: ToolContext) -> Needs
 async def _write(arguments: WriteArguments, operation: Operation) -> ToolResult:
     change = await in_thread(_judge_write, arguments, operation.context)
     await operation.dispatch()
-    return await effect(_replace, change, operation.id.hash, changes=True)
+    scratch = operation.context.scratch
+    return await effect(_replace, change, operation.id, scratch, changes=True)
 
 
 def _judge_write(arguments: WriteArguments, context: ToolContext) -> _Change:
@@ -133,7 +136,8 @@ async def _check_edit(arguments: EditArguments, context: ToolContext) -> Needs:
 async def _edit(arguments: EditArguments, operation: Operation) -> ToolResult:
     change = await in_thread(_judge_edit, arguments, operation.context)
     await operation.dispatch()
-    return await effect(_replace, change, operation.id.hash, changes=True)
+    scratch = operation.context.scratch
+    return await effect(_replace, change, operation.id, scratch, changes=True)
 
 
 def _judge_edit(arguments: EditArguments, context: ToolContext) -> _Change:
@@ -239,9 +243,10 @@ def _needs(verb: str, change: _Change) -> Needs:
     )
 
 
-def _replace(change: _Change, token: str) -> ToolResult:
+def _replace(change: _Change, of: OperationId, scratch: Path) -> ToolResult:
     data = _encoded(change.new)
-    replace_file(change.place, data, token[:32], change.version)
+    keep_before(scratch, change.place, data, of)
+    replace_file(change.place, data, of.hash[:32], change.version)
     return ToolResult(
         f"{change.place.shown}: {change.note}",
         locations=(change.place.location,),
