@@ -30,9 +30,7 @@ from greenroom.protocol import (
 )
 
 from ._errors import RefusedFactError
-from ._values import (
-    MAX_FACTS,
-)
+from ._values import MAX_FACTS
 from .names import (
     INPUT_RECORDED,
     MESSAGE_RECORDED,

@@ -12,9 +12,7 @@ import msgspec
 
 from greenroom.protocol import DEFAULT_AGENT_ID, AgentRow
 
-from ._store import (
-    Store,
-)
+from ._store import Store
 
 BUILTIN_NAME: Final = "greenroom"
 

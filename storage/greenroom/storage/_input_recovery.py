@@ -21,9 +21,7 @@ from greenroom.protocol import (
     user_message,
 )
 
-from ._store import (
-    Reader,
-)
+from ._store import Reader
 from .names import input_fact, message_fact, retraction_fact
 
 

@@ -7,9 +7,7 @@ from typing import Final
 
 from greenroom.protocol import TapeEntry
 
-from ._values import (
-    MAX_PAGE_BYTES,
-)
+from ._values import MAX_PAGE_BYTES
 
 MAX_ENTRIES: Final = 1_000
 MAX_ROWS: Final = 500

@@ -24,9 +24,7 @@ from greenroom.protocol import (
     TextBlock,
 )
 
-from ._values import (
-    SNIPPET,
-)
+from ._values import SNIPPET
 from .names import (
     MESSAGE_RECORDED,
     SESSION_ARCHIVED,

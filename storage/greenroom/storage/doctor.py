@@ -18,10 +18,7 @@ import attrs
 
 from greenroom.protocol import CorruptStoreError, SessionId, StorageError, TapeEntry
 
-from ._store import (
-    Piece,
-    Reader,
-)
+from ._store import Piece, Reader
 from .sqlite import (
     SqliteReader,
     SqliteStore,

@@ -38,15 +38,8 @@ from greenroom.protocol import (
 
 from ._admission import check_fact
 from ._errors import FencedError, RefusedFactError
-from ._store import (
-    Reader,
-    Store,
-)
-from ._values import (
-    Appended,
-    Grant,
-    Member,
-)
+from ._store import Reader, Store
+from ._values import Appended, Grant, Member
 from .doctor import readable_entries
 from .names import (
     FORK_DISCARD,

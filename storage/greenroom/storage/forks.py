@@ -31,18 +31,8 @@ from greenroom.protocol import (
 )
 
 from ._errors import FencedError
-from ._store import (
-    Piece,
-    Reader,
-    Store,
-)
-from ._values import (
-    MAX_FACTS,
-    Appended,
-    Grant,
-    Held,
-    Member,
-)
+from ._store import Piece, Reader, Store
+from ._values import MAX_FACTS, Appended, Grant, Held, Member
 from .names import (
     FORK_DISCARD,
     FORK_MERGE,

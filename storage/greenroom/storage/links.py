@@ -29,9 +29,7 @@ from greenroom.protocol import (
     sha256_hex,
 )
 
-from ._store import (
-    Reader,
-)
+from ._store import Reader
 from .names import FORK_MERGE, TAPE_LINKED
 
 MAX_TASK_TITLE: Final = 500

@@ -33,16 +33,8 @@ from greenroom.protocol import (
 
 from ._input_recovery import input_recovery_facts
 from ._projection import merged
-from ._store import (
-    Store,
-)
-from ._values import (
-    MAX_FACTS,
-    Appended,
-    Grant,
-    Member,
-    OpenRun,
-)
+from ._store import Store
+from ._values import MAX_FACTS, Appended, Grant, Member, OpenRun
 from .names import RunAcknowledged, acknowledged_fact, message_fact
 
 _BLOCKS = msgspec.json.Decoder(tuple[Block, ...])

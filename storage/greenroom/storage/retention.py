@@ -18,14 +18,8 @@ import attrs
 
 from greenroom.protocol import SessionId, StorageError
 
-from ._store import (
-    Reader,
-    Store,
-)
-from ._values import (
-    Grant,
-    Member,
-)
+from ._store import Reader, Store
+from ._values import Grant, Member
 from .doctor import strangers
 from .forks import is_kept_fork
 from .sqlite import SqliteReader, SqliteStore, compact, open_reader, open_store

@@ -15,17 +15,8 @@ import msgspec
 from greenroom.protocol import Fact, SessionId, StorageError
 
 from ._errors import RefusedFactError
-from ._store import (
-    Store,
-)
-from ._values import (
-    Appended,
-    Grant,
-    Held,
-    Member,
-    MemberLost,
-    SessionRow,
-)
+from ._store import Store
+from ._values import Appended, Grant, Held, Member, MemberLost, SessionRow
 from .names import archived_fact, settings_fact
 
 MAX_TITLE: Final = 200

@@ -13,10 +13,7 @@ import msgspec
 
 from greenroom.protocol import CorruptStoreError, SessionId, SkillState
 
-from ._store import (
-    Reader,
-    Store,
-)
+from ._store import Reader, Store
 
 STATE_KEY: Final = "skills.state"
 

@@ -25,18 +25,8 @@ from greenroom.protocol import (
 )
 
 from ._errors import FencedError, HeadMovedError
-from ._store import (
-    Piece,
-    Store,
-)
-from ._values import (
-    Appended,
-    Fenced,
-    Grant,
-    HeadMoved,
-    InboxCommand,
-    Receipt,
-)
+from ._store import Piece, Store
+from ._values import Appended, Fenced, Grant, HeadMoved, InboxCommand, Receipt
 
 T = TypeVar("T")
 

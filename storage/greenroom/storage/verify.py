@@ -24,9 +24,7 @@ from greenroom.protocol import (
 
 from ._admission import check_fact
 from ._errors import RefusedFactError
-from ._store import (
-    Reader,
-)
+from ._store import Reader
 from .memory import Replica, Undo
 from .names import SESSION_START
 

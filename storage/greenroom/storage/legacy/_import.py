@@ -37,16 +37,8 @@ from greenroom.protocol import (
 )
 
 from .._errors import FencedError
-from .._store import (
-    Reader,
-    Store,
-)
-from .._values import (
-    Appended,
-    Grant,
-    Held,
-    Member,
-)
+from .._store import Reader, Store
+from .._values import Appended, Grant, Held, Member
 from ..exchange import ExportedSession, ended_revisions, export_session
 from ..memory import MemoryStore
 from ..names import message_fact, settings_fact, start_fact, tool_facts

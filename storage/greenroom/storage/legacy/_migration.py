@@ -34,9 +34,7 @@ from .._app_settings import (
     put_app_settings,
     read_app_settings,
 )
-from .._store import (
-    Store,
-)
+from .._store import Store
 from ._agents import OLD_BUILTIN, read_legacy_agents
 
 AGENTS_VERSION: Final = 3

@@ -13,11 +13,7 @@ import attrs
 
 from greenroom.protocol import JournalError
 
-from .._store import (
-    Piece,
-    Settled,
-    Store,
-)
+from .._store import Piece, Settled, Store
 from ._undo import Undo
 
 

@@ -50,10 +50,7 @@ from .._limits import (
     clamp,
 )
 from .._skill_rules import check_recollections, check_selection
-from .._store import (
-    Piece,
-    Settled,
-)
+from .._store import Piece, Settled
 from .._values import (
     MAX_OPEN_COMMANDS,
     Appended,

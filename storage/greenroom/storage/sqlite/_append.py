@@ -36,13 +36,7 @@ from .._journal_rules import (
     refuse_elsewhere,
 )
 from .._limits import REMEMBERED
-from .._values import (
-    Appended,
-    Fenced,
-    Grant,
-    HeadMoved,
-    Receipt,
-)
+from .._values import Appended, Fenced, Grant, HeadMoved, Receipt
 from ..names import is_strict
 from ._connection import one, rows, run, storage_error
 from ._projections import close_run, forget, open_run, project

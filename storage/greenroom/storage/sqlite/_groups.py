@@ -17,11 +17,7 @@ import attrs
 
 from greenroom.protocol import JournalError, StorageError
 
-from .._store import (
-    Piece,
-    Settled,
-    Store,
-)
+from .._store import Piece, Settled, Store
 from ._connection import mapped_errors, run, storage_error
 from ._folder import Proofs
 

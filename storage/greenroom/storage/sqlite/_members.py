@@ -14,13 +14,7 @@ import apsw
 
 from greenroom.protocol import SessionId
 
-from .._values import (
-    Grant,
-    Held,
-    Member,
-    MemberLost,
-    Owner,
-)
+from .._values import Grant, Held, Member, MemberLost, Owner
 from ._append import find_session
 from ._connection import one, rows, run
 from ._folder import Proofs

@@ -30,12 +30,7 @@ from greenroom.protocol import (
 
 from .._errors import corrupt
 from .._limits import MAX_ENTRIES, MAX_ROWS, clamp, within_page
-from .._values import (
-    OpenRun,
-    Owner,
-    Page,
-    SessionRow,
-)
+from .._values import OpenRun, Owner, Page, SessionRow
 from .._words import folded
 from ..names import FOUND_BY_NAME, check_findable
 from ._connection import Row, Value, each, mapped_errors, one, reading, rows

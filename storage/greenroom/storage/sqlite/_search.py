@@ -30,9 +30,7 @@ from greenroom.protocol import (
 )
 
 from .._limits import MAX_HITS, MAX_MESSAGE_HITS, clamp
-from .._values import (
-    MessageHit,
-)
+from .._values import MessageHit
 from .._words import holds, index_words, query_words, said, searchable_text, snippet_of
 from ..names import MESSAGE_RECORDED, MESSAGE_RETRACTED
 from ._connection import Row, Value, each, mapped_errors, one, reading, rows, run

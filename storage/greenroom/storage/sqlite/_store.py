@@ -41,10 +41,7 @@ from .._admission import (
 from .._agent_rules import check_agent, check_app_setting
 from .._limits import clamp
 from .._skill_rules import check_recollections, check_selection
-from .._store import (
-    Piece,
-    Settled,
-)
+from .._store import Piece, Settled
 from .._values import (
     Appended,
     Fenced,
