@@ -15,6 +15,16 @@ from ._errors import (
     ProviderUnavailableError as ProviderUnavailableError,
     provider_error as provider_error,
 )
+from ._media import (
+    CapabilityError as CapabilityError,
+    MediaKind as MediaKind,
+    MediaProvider as MediaProvider,
+    MediaReply as MediaReply,
+    MediaRequest as MediaRequest,
+    MediaTrace as MediaTrace,
+    find_media as find_media,
+    request_media as request_media,
+)
 from ._one_shot import (
     CLIENT_RETRIES as CLIENT_RETRIES,
     OneShotKind as OneShotKind,
