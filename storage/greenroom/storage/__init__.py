@@ -104,6 +104,7 @@ from .links import (
 )
 from .memory import MemoryStore as MemoryStore
 from .names import (
+    CONTEXT_PRESSURE as CONTEXT_PRESSURE,
     MESSAGE_RECORDED as MESSAGE_RECORDED,
     MESSAGE_RETRACTED as MESSAGE_RETRACTED,
     OPERATION_RECONCILED as OPERATION_RECONCILED,
@@ -112,10 +113,12 @@ from .names import (
     SESSION_ARCHIVED as SESSION_ARCHIVED,
     SESSION_CONFIGURED as SESSION_CONFIGURED,
     SESSION_FORKED as SESSION_FORKED,
+    SESSION_REWOUND as SESSION_REWOUND,
     SESSION_START as SESSION_START,
     Archived as Archived,
     OperationReconciled as OperationReconciled,
     Retracted as Retracted,
+    Rewound as Rewound,
     RunAcknowledged as RunAcknowledged,
     archived_fact as archived_fact,
     bootstrap_facts as bootstrap_facts,
@@ -127,6 +130,7 @@ from .names import (
     plan_fact as plan_fact,
     reconciled_fact as reconciled_fact,
     retraction_fact as retraction_fact,
+    rewound_fact as rewound_fact,
     settings_fact as settings_fact,
     start_fact as start_fact,
     tool_facts as tool_facts,

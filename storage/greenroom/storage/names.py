@@ -34,6 +34,7 @@ SESSION_START: Final = "session/start"
 SESSION_CONFIGURED: Final = "session/configured"
 SESSION_ARCHIVED: Final = "session/archived"
 SESSION_FORKED: Final = "session/forked"
+SESSION_REWOUND: Final = "session/rewound"
 MESSAGE_RECORDED: Final = "message/recorded"
 MESSAGE_RETRACTED: Final = "message/retracted"
 PLAN_UPDATED: Final = "plan/updated"
@@ -48,6 +49,7 @@ TAPE_LINKED: Final = "subagent/tape_linked"
 FORK_START: Final = "fork/start"
 FORK_MERGE: Final = "fork/merge"
 FORK_DISCARD: Final = "fork/discard"
+CONTEXT_PRESSURE: Final = "provider/context_pressure"
 BACKFILLED: Final = "migration/backfill"
 
 FOUND_BY_NAME: Final = (
@@ -60,9 +62,11 @@ FOUND_BY_NAME: Final = (
     FORK_MERGE,
     FORK_START,
     BACKFILLED,
+    SESSION_REWOUND,
     TAPE_LINKED,
     "summary/reset",
     "auto_handoff/context_overflow",
+    CONTEXT_PRESSURE,
 )
 """Names that `Reader.named` finds. They are rare, so that the way to them costs other
 facts nothing; another name is a step of the schema."""
@@ -74,6 +78,7 @@ _AUDIT_NAMES: Final = frozenset(
     {
         MESSAGE_RETRACTED,
         SESSION_FORKED,
+        SESSION_REWOUND,
         "message/compaction_indicator",
         BACKFILLED,
         RUN_ACKNOWLEDGED,
@@ -101,6 +106,17 @@ class Forked(msgspec.Struct, frozen=True, rename="camel"):
     session_id: SessionId
     message_id: MessageId | None
     """The last one that was looked at; absent: all."""
+
+
+class Rewound(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Payload of ``session/rewound``: how far the conversation was taken back."""
+
+    through: MessageId | None
+    """The message that was the last one then; ``None``: there was none."""
+    messages: int
+    """How many were taken back."""
+    files: tuple[str, ...] = ()
+    """Files that were put back before, relative to the workspace."""
 
 
 class RunAcknowledged(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -218,6 +234,20 @@ def forked_fact(source: SessionId, through: MessageId | None) -> Fact:
         source_type=SourceType.SESSION,
         source_id=source,
         payload=canonical_json(Forked(source, through)),
+    )
+
+
+def rewound_fact(rewound: Rewound, *, revision: str) -> Fact:
+    """Return the fact that the conversation was taken back; behind its retractions.
+
+    *revision* tells this rewind from every other one of the session.
+    """
+    return Fact(
+        kind=FactKind.EVENT,
+        name=SESSION_REWOUND,
+        source_type=SourceType.SESSION,
+        source_id=revision,
+        payload=canonical_json(rewound),
     )
 
 

@@ -316,6 +316,14 @@ CREATE INDEX fact_mark ON fact(session, name, seq)
 WHERE name IN ('compaction/auto', 'compaction/context_pressure', 'compaction/manual', 'compaction/migrated_summary', 'compaction/resume', 'fork/discard', 'fork/merge', 'fork/start', 'migration/backfill', 'subagent/tape_linked', 'summary/reset', 'auto_handoff/context_overflow');
 """  # noqa: E501 - the reads say it in the same words
 
+# Silent pressure is looked for as well, beside the boundary that would answer it, and
+# so is where messages were taken back.
+_M008_PRESSURE: Final = """
+DROP INDEX fact_mark;
+CREATE INDEX fact_mark ON fact(session, name, seq)
+WHERE name IN ('compaction/auto', 'compaction/context_pressure', 'compaction/manual', 'compaction/migrated_summary', 'compaction/resume', 'fork/discard', 'fork/merge', 'fork/start', 'migration/backfill', 'session/rewound', 'subagent/tape_linked', 'summary/reset', 'auto_handoff/context_overflow', 'provider/context_pressure');
+"""  # noqa: E501 - the reads say it in the same words
+
 MIGRATIONS: Final[tuple[tuple[str, str], ...]] = (
     ("m001_initial", _M001_INITIAL),
     ("m002_listing_and_search", _M002_LISTING_AND_SEARCH),
@@ -324,6 +332,7 @@ MIGRATIONS: Final[tuple[tuple[str, str], ...]] = (
     ("m005_pending_input", _M005_PENDING_INPUT),
     ("m006_skills", _M006_SKILLS),
     ("m007_marks", _M007_MARKS),
+    ("m008_pressure", _M008_PRESSURE),
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 
