@@ -88,6 +88,31 @@ class SessionRecord:
         # of the tape, not in that of the tasks.
         await self.writer.submit(piece, lambda done: self._tell(facts, done, now))
 
+    async def append_all(self, batches: Sequence[Sequence[Fact]]) -> int:
+        """Write new facts, more than fit one append; all or none. Returns the head.
+
+        Raises:
+            StorageError: nothing was written.
+        """
+        now, facts = self.clock.now(), [fact for batch in batches for fact in batch]
+
+        def told(head: int) -> None:
+            seqs = range(head - len(facts) + 1, head + 1)
+            created = (True,) * len(facts)
+            self._tell(facts, Appended(head, tuple(seqs), created), now)
+
+        piece = self.tape.batches_piece(lambda _: batches, now=now)
+        return await self.writer.submit(piece, told)
+
+    async def reset(self, facts: Sequence[Fact]) -> None:
+        """Begin a new incarnation with *facts*: nothing is left of the old (TAP-04).
+
+        Raises:
+            StorageError: all is as it was.
+        """
+        await self.writer.submit(self.tape.reset_piece(facts, now=self.clock.now()))
+        self.plan = None
+
     def append_soon(self, facts: Sequence[Fact]) -> None:
         """Write facts with the next group; a failure is logged (TRY-18)."""
         now = self.clock.now()
