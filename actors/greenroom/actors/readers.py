@@ -7,6 +7,7 @@ back before the caller goes on.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar, final
@@ -19,6 +20,11 @@ from greenroom.storage import Reader
 
 MAX_READERS: Final = 3
 """Connections; further reads wait in line."""
+
+CLOSE_SECONDS: Final = 5.0
+"""How long closing waits for reads; what a disk holds longer is left behind."""
+
+_LOG: Final = logging.getLogger("greenroom.store")
 
 T = TypeVar("T")
 
@@ -56,15 +62,24 @@ class Readers:
         try:
             return fn(reader)
         finally:
-            self._idle.append(reader)
+            if self._is_closed:
+                reader.close()
+            else:
+                self._idle.append(reader)
 
     async def _close(self) -> None:
         self._is_closed = True
-        places = [object() for _ in range(MAX_READERS)]
-        for place in places:
-            await self._limiter.acquire_on_behalf_of(place)
-        for reader in self._idle:
-            reader.close()
+        places: list[object] = []
+        with trio.move_on_after(CLOSE_SECONDS) as bound:
+            while len(places) < MAX_READERS:
+                place = object()
+                await self._limiter.acquire_on_behalf_of(place)
+                places.append(place)
+        if bound.cancelled_caught:
+            left = MAX_READERS - len(places)
+            _LOG.warning("%d reads did not end in %g s", left, CLOSE_SECONDS)
+        while self._idle:
+            self._idle.pop().close()
         # Whoever waits in line, or comes later, is refused instead of left waiting.
         for place in places:
             self._limiter.release_on_behalf_of(place)

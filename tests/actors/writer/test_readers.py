@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 from kit.stores import S1, Peer, open_files
+from trio.testing import MockClock
 
 from greenroom.actors.readers import MAX_READERS, InlineReaders, open_readers
 from greenroom.protocol import StorageError
@@ -108,3 +109,37 @@ async def test_closing_waits_for_a_read_and_refuses_the_next(tmp_path: Path) -> 
 async def set_when_blocked(gate: threading.Event) -> None:
     await trio.testing.wait_all_tasks_blocked()
     gate.set()
+
+
+class Slow:
+    """A reader that notes when it is closed."""
+
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+async def test_closing_leaves_a_read_behind_that_does_not_end(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow, begun, end = Slow(), threading.Semaphore(0), threading.Event()
+
+    def hang(_: object) -> None:
+        begun.release()
+        end.wait(60)
+
+    try:
+        async with trio.open_nursery() as nursery:
+            async with open_readers(lambda: slow) as readers:  # type: ignore[arg-type]
+                nursery.start_soon(readers.read, hang)
+                await trio.to_thread.run_sync(begun.acquire)
+                began = trio.current_time()
+            assert trio.current_time() - began == pytest.approx(5.0)
+            assert [r.message for r in caplog.records] == ["1 reads did not end in 5 s"]
+            assert not slow.closed
+            end.set()
+    finally:
+        end.set()
+    # It closes its connection itself when it ends after all.
+    assert slow.closed
