@@ -23,6 +23,7 @@ _WAITS: Final[dict[WaitReason, str]] = {
     "permission": "waiting for your permission",
     "question": "waiting for your answer",
     "cleanup": "cleaning up",
+    "compaction": "compacting the conversation",
 }
 
 LONG_WAITS: Final[frozenset[WaitReason]] = frozenset({"backoff", "rate_gate"})

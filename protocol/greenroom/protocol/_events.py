@@ -28,6 +28,7 @@ WaitReason = Literal[
     "backoff",
     "rate_gate",
     "tool",
+    "compaction",
     "review",
     "permission",
     "question",

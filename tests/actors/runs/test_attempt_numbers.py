@@ -32,12 +32,18 @@ from greenroom.storage import open_reader
 DONE = [Say("done"), Halt()]
 ASK = [Call("probe", {"n": 1}), Halt("tool_use")]
 RISK = [Call("risky", {"n": 2}), Halt("tool_use")]
-TOO_LONG = [Fail("prompt is too long: 20 tokens > 10 maximum", status=400)]
+TOO_LONG = [Fail("prompt is too long: 200000 tokens > 100000 maximum", status=400)]
 OTHER_RUN = RunId("11111111-1111-4111-8111-111111111111")
 
 
 class Shorter:
-    async def recover(self, request, failure):
+    async def begin(self, request, *, resumes):
+        await trio.lowlevel.checkpoint()
+
+    async def relieve(self, request, latch):
+        await trio.lowlevel.checkpoint()
+
+    async def recover(self, request, failure, latch):
         await trio.lowlevel.checkpoint()
         return msgspec.structs.replace(request, max_output_tokens=10)
 

@@ -25,7 +25,7 @@ from greenroom.protocol import (
 
 DONE = [Say("done"), Halt()]
 BUSY = [Fail("overloaded", status=503)]
-TOO_LONG = [Fail("prompt is too long: 20 tokens > 10 maximum", status=400)]
+TOO_LONG = [Fail("prompt is too long: 200000 tokens > 100000 maximum", status=400)]
 ASK = [Call("probe", {"n": 1}), Halt("tool_use")]
 
 
@@ -38,13 +38,22 @@ class Shorter:
     gives_up: bool = False
     gate: trio.Event | None = None
 
-    async def recover(self, request, failure):
+    async def begin(self, request, *, resumes):
+        await trio.lowlevel.checkpoint()
+
+    def noticed(self, pressure):
+        pass
+
+    async def relieve(self, request, latch):
+        await trio.lowlevel.checkpoint()
+
+    async def recover(self, request, failure, latch):
         await trio.lowlevel.checkpoint()
         self.asked.append((request, failure))
         if self.gate is not None:
             await self.gate.wait()
         if self.gives_up:
-            return None
+            return "provider_rejected_retry"
         note = UserMessage((TextPart(f"[shortened {len(self.asked)} times]"),))
         messages = request.messages if self.same else (note, *request.messages[1:])
         return msgspec.structs.replace(request, messages=messages)

@@ -27,6 +27,7 @@ ALLOWED = {
     "greenroom.actors.providers",
     "greenroom.actors.tools",
     "greenroom.protocol",
+    "greenroom.protocol.context",
     "greenroom.protocol.providers",
     "greenroom.storage",
 }

@@ -9,7 +9,8 @@ the failure, the stop; then what the stream raised is raised (TRY-15).
 
 A round sends one payload, again where that is safe. Two things change the payload, and
 make it the next request of the same round (TRY-22): an item that the provider refuses
-is left out once, and an overflow is given to the recovery port.
+is left out once, and an overflow is given to the recovery port. A payload of which an
+estimate says that it is too large is given to that port before it is sent (CTX-07).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import trio
 from greenroom.actors.kernel import Context
 from greenroom.actors.providers import Provider, ShowsWire
 from greenroom.protocol import (
+    MAX_SAFE_INTEGER,
     AttemptTrace,
     Counters,
     Fact,
@@ -56,8 +58,14 @@ from greenroom.protocol import (
     rejected_item,
     server_delay_ms,
 )
-from greenroom.protocol.context import RequestIdentity
+from greenroom.protocol.context import (
+    ContextPressure,
+    RecoveryError,
+    RequestIdentity,
+    silent_pressure,
+)
 from greenroom.protocol.providers import failure_from_exception
+from greenroom.storage import CONTEXT_PRESSURE
 
 from ._ports import RunPorts
 from ._settlement import Progress
@@ -67,6 +75,18 @@ RequestOrigin = Literal["chat", "resume", "tool_loop", "context_recovery"]
 ATTEMPT_SCHEMA: Final = 2
 
 OVERFLOW_AFTER_OUTPUT: Final = "context_overflow_after_output"
+
+_UNRECOVERED: Final[dict[RecoveryError, str]] = {
+    "retry_projection_unchanged": "nothing could be made smaller",
+    "retry_projection_cannot_fit": "what could be left out does not make it fit",
+    "provider_rejected_retry": "a smaller request was refused, too",
+}
+
+OVERFLOW_CODES: Final = frozenset({OVERFLOW_AFTER_OUTPUT, *_UNRECOVERED})
+"""How a failure is called that is an overflow for good."""
+
+FAREWELL_SECONDS: Final = 10.0
+"""How long a stream may go on after its stop; the usage may come behind it."""
 
 PREMATURE_EOF: Final = ProviderFailure(
     message="the provider closed the stream before the reply was finished",
@@ -148,6 +168,8 @@ class Attempts:
     """What the attempt that was cancelled had heard: the reply was cut (TOL-02)."""
     _left_out: bool = attrs.field(default=False, init=False)
     """An item was left out in this round; that is done once."""
+    _unrecovered: RecoveryError | None = attrs.field(default=None, init=False)
+    """Why nothing smaller was sent after an overflow (CTX-15)."""
 
     async def run(self, request: ModelRequest) -> None:
         """Send *request*, and what becomes of it, until there is a reply.
@@ -162,7 +184,7 @@ class Attempts:
             # Before anything is raised, be it a cancellation.
             self._deliver_usage()
         fault = attempt.fault
-        told = fault and _told(fault, attempt, verdict)
+        told = fault and _told(fault, attempt, verdict, self._unrecovered)
         if told is not None and (attempt.failure or attempt.raised is None):
             self.deliver(told)
         if attempt.stop is not None:
@@ -179,6 +201,7 @@ class Attempts:
     #### Payloads
 
     async def _converse(self, request: ModelRequest) -> tuple[_Attempt, RetryVerdict]:
+        request = await self._relieved(request)
         while True:
             request = await self._assembled(request)
             attempt, verdict = await self._send_until_decided(request)
@@ -188,6 +211,17 @@ class Attempts:
             request = changed
             self.advance()
             self.identity = attrs.evolve(self.identity, origin="context_recovery")
+
+    async def _relieved(self, request: ModelRequest) -> ModelRequest:
+        latch, recovery = self.progress.recovery.begin(), self.ports.recovery
+        if latch is None or recovery is None:
+            return request
+        smaller = await recovery.relieve(request, latch)
+        if smaller is None:
+            return request
+        self.progress.recovery = latch
+        self.identity = attrs.evolve(self.identity, origin="context_recovery")
+        return smaller
 
     async def _assembled(self, request: ModelRequest) -> ModelRequest:
         views, view = self.ports.views, self.view
@@ -222,8 +256,12 @@ class Attempts:
         latch = self.progress.recovery.begin()
         if latch is None or self.ports.recovery is None:
             return None
-        changed = await self.ports.recovery.recover(request, fault)
-        if changed is None or changed == request:
+        changed = await self.ports.recovery.recover(request, fault, latch)
+        if isinstance(changed, str):
+            self._unrecovered = changed
+            return None
+        if changed == request:
+            self._unrecovered = "retry_projection_unchanged"
             return None
         self.progress.recovery = latch
         return changed
@@ -248,7 +286,7 @@ class Attempts:
         while True:
             await self._admit(delay_ms)
             attempt = await self._send(request)
-            verdict = self._record(attempt)
+            verdict = self._record(attempt, self._pressure(request, attempt))
             if self.ports.views is not None and self.view is not None:
                 self.ports.views.settled(
                     request, self.view, attempt.usage, attempt.fault
@@ -292,9 +330,13 @@ class Attempts:
             stream = self.ports.provider.stream(
                 request, waiting=self.ports.watchers.waiting
             )
-            async with stream as events:
-                async for event in events:
-                    self._take(event, attempt)
+            with trio.CancelScope() as scope:
+                async with stream as events:
+                    async for event in events:
+                        self._take(event, attempt)
+                        if attempt.stop is not None:
+                            until = trio.current_time() + FAREWELL_SECONDS
+                            scope.deadline = min(scope.deadline, until)
         except Exception as exc:
             attempt.raised = exc
         except BaseException:
@@ -311,22 +353,43 @@ class Attempts:
     def _take(self, event: StreamEvent, attempt: _Attempt) -> None:
         match event:
             case UsageReported(usage=usage):
-                attempt.usage = usage
+                attempt.usage = usage if _is_counted(usage) else attempt.usage
             case Stop():
                 attempt.stop = event
             case ProviderFailure():
                 # The first one is the cause; what follows it is its consequence.
                 attempt.failure = attempt.failure or event
-            case _:
+            case _ if attempt.stop is None:
                 attempt.committed = True
                 self.deliver(event)
+            case _:
+                # The reply was over; only its usage may still come.
+                pass
 
     #### What follows, and what is kept of it
 
-    def _record(self, attempt: _Attempt) -> RetryVerdict:
+    def _pressure(
+        self, request: ModelRequest, attempt: _Attempt
+    ) -> ContextPressure | None:
+        views, stop = self.ports.views, attempt.stop
+        if views is None or attempt.fault is not None or attempt.usage is None:
+            return None
+        window = views.preflight(request).preflight.context
+        return silent_pressure(window, stop and stop.reason, attempt.usage)
+
+    def _record(
+        self, attempt: _Attempt, pressure: ContextPressure | None = None
+    ) -> RetryVerdict:
         verdict = self._decide(attempt)
-        fact = attempt_fact(self.identity, self.progress.counters, attempt, verdict)
-        self.ports.record.append_soon([fact])
+        fact = attempt_fact(
+            self.identity, self.progress.counters, attempt, verdict, pressure
+        )
+        facts = [fact]
+        if pressure is not None:
+            facts.append(pressure_fact(fact.key, pressure))
+            if self.ports.recovery is not None:
+                self.ports.recovery.noticed(pressure)
+        self.ports.record.append_soon(facts)
         return verdict
 
     def _decide(self, attempt: _Attempt) -> RetryVerdict:
@@ -374,6 +437,12 @@ def _wire(provider: Provider, request: ModelRequest) -> WireRequest:
     return WireRequest(provider.id, {}, msgspec.json.encode(request))
 
 
+def _is_counted(usage: Usage) -> bool:
+    # What can't be a number of tokens is not known (RUN-24).
+    counts = msgspec.structs.astuple(usage)
+    return all(n is None or 0 <= n <= MAX_SAFE_INTEGER for n in counts)
+
+
 def _failure_of(exc: Exception) -> ProviderFailure:
     failure = failure_from_exception(exc)
     message = f"{type(exc).__name__}: {failure.message}"
@@ -382,10 +451,16 @@ def _failure_of(exc: Exception) -> ProviderFailure:
 
 
 def _told(
-    fault: ProviderFailure, attempt: _Attempt, verdict: RetryVerdict
+    fault: ProviderFailure,
+    attempt: _Attempt,
+    verdict: RetryVerdict,
+    unrecovered: RecoveryError | None,
 ) -> ProviderFailure:
     if attempt.committed and classify_failure(fault) is FailureClass.CONTEXT_OVERFLOW:
         return msgspec.structs.replace(fault, code=OVERFLOW_AFTER_OUTPUT)
+    if unrecovered is not None:
+        text = f"{fault.message} ({_UNRECOVERED[unrecovered]})"
+        return msgspec.structs.replace(fault, code=unrecovered, message=text)
     if verdict.decision is RetryDecision.RETRY_AFTER_EXCEEDS_LIMIT:
         seconds = (verdict.told_ms or 0) / 1_000
         text = (
@@ -401,6 +476,7 @@ def attempt_fact(
     counters: Counters,
     attempt: _Attempt,
     verdict: RetryVerdict,
+    pressure: ContextPressure | None = None,
 ) -> Fact:
     """Return the tape's record of one physical attempt (TRY-18)."""
     fault = None if attempt.aborted else attempt.fault
@@ -423,7 +499,7 @@ def attempt_fact(
         "retryDelayMs": verdict.delay_ms,
         "usage": attempt.usage,
         "cacheHitRate": _cache_hit_rate(attempt.usage),
-        "contextPressure": None,
+        "contextPressure": pressure,
     }
     return Fact(
         kind=FactKind.EVENT,
@@ -435,6 +511,17 @@ def attempt_fact(
         provenance_key=(
             f"attempt:{identity.run_id}:{counters.request_seq}:{counters.attempt}"
         ),
+    )
+
+
+def pressure_fact(attempt: str, pressure: ContextPressure) -> Fact:
+    """Return that the request of the *attempt*, by its key, was too large (CTX-19)."""
+    return Fact(
+        kind=FactKind.EVENT,
+        name=CONTEXT_PRESSURE,
+        source_type=SourceType.RUNTIME_EVENT,
+        source_id=attempt,
+        payload=make_payload(pressure),
     )
 
 

@@ -23,7 +23,7 @@ from greenroom.protocol import (
     safe_text,
 )
 
-from ._attempts import OVERFLOW_AFTER_OUTPUT
+from ._attempts import OVERFLOW_CODES
 from ._ports import Watchers
 from ._settlement import Progress
 
@@ -70,7 +70,7 @@ class Exchange:
         if failure is None:
             return RoundReply(self._stop)
         fault = Fault(failure.code or "provider_error", safe_text(failure.message))
-        overflow = failure.code == OVERFLOW_AFTER_OUTPUT or (
+        overflow = failure.code in OVERFLOW_CODES or (
             classify_failure(failure) is FailureClass.CONTEXT_OVERFLOW
         )
         return RoundReply(self._stop, fault, overflow)

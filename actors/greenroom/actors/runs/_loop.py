@@ -88,6 +88,7 @@ class Loop:
         begun = await self._begin()
         # After the judgement, which may have put a note behind a result.
         self.view.add_resumed(self.run.active.draft.blocks)
+        await self._make_room()
         self.machine, command = self.machine.after(begun)
         while not isinstance(command, End):
             match command:
@@ -101,6 +102,13 @@ class Loop:
             if isinstance(event, BatchEnded) and isinstance(command, AskModel):
                 await self._refresh()
         return command.terminal
+
+    async def _make_room(self) -> None:
+        # Before anything is sent, so that no sequence of recovery is spent on it.
+        recovery = self.run.ports.recovery
+        if recovery is not None:
+            resumes = self.run.active.plan.resumes
+            await recovery.begin(self._request(), resumes=resumes)
 
     async def _remember(self) -> None:
         plan, ports = self.run.active.plan, self.run.ports

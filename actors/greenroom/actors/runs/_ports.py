@@ -30,6 +30,7 @@ from greenroom.protocol import (
     ModelRequest,
     PlanEntry,
     ProviderFailure,
+    RecoveryLatch,
     Review,
     ReviewedCall,
     RunId,
@@ -41,7 +42,12 @@ from greenroom.protocol import (
     ViewBuilder,
     WaitReason,
 )
-from greenroom.protocol.context import Numbers, RequestIdentity
+from greenroom.protocol.context import (
+    ContextPressure,
+    Numbers,
+    RecoveryError,
+    RequestIdentity,
+)
 
 
 class Record(Protocol):
@@ -206,16 +212,40 @@ class Refresh(Protocol):
 
 
 class Recovery(Protocol):
-    """What can be done about a request that is too large (RUN-05, TRY-22)."""
+    """What can be done about a request that is too large (RUN-05, TRY-22).
+
+    Every method may be cancelled, and then has changed nothing that is durable.
+    """
+
+    async def begin(self, request: ModelRequest, *, resumes: bool) -> None:
+        """Make the run's view smaller before *request*, its first one, if it has to.
+
+        *resumes*: the run goes on with a turn that had a run before.
+        """
+        ...
+
+    async def relieve(
+        self, request: ModelRequest, latch: RecoveryLatch
+    ) -> ModelRequest | None:
+        """Return a smaller payload in place of one that is about to be sent.
+
+        ``None``: it fits as far as one can tell, or nothing can be made smaller.
+        *latch* is what it would be counted as.
+        """
+        ...
 
     async def recover(
-        self, request: ModelRequest, failure: ProviderFailure
-    ) -> ModelRequest | None:
-        """Return a smaller payload for the same round, or ``None``: there is none.
+        self, request: ModelRequest, failure: ProviderFailure, latch: RecoveryLatch
+    ) -> ModelRequest | RecoveryError:
+        """Return a smaller payload for the same round, or why there is none.
 
         *request* was refused with *failure* before any output. The one it returns is
-        sent as the next request; the same again counts as none. May be cancelled.
+        sent as the next request; the same again counts as none.
         """
+        ...
+
+    def noticed(self, pressure: ContextPressure) -> None:
+        """Know that a request was too large, and nobody said so (CTX-19)."""
         ...
 
 
