@@ -202,6 +202,28 @@ async def test_what_is_put_to_use_outlives_a_restart_in_a_pause(tmp_path: Path) 
         assert "Do pdf." in system(stage.provider.requests[0])
 
 
+async def test_what_was_put_to_use_and_taken_away_in_a_pause_is_gone(
+    tmp_path: Path,
+) -> None:
+    both = [
+        Call("activate_skill", {"name": "pdf"}),
+        Call("probe", {"n": 1}),
+        Halt("tool_use"),
+    ]
+    asks = Probe(permission="do it")
+    async with open_stage(tmp_path, replies(both, DONE), asks) as stage:
+        await offer(stage, tmp_path, "pdf", "csv")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.session.prompt, "go")
+            await trio.testing.wait_all_tasks_blocked()
+            await stage.engine.skills.bind("default", "pdf", assigned=False)
+            (waits,) = await stage.session.interactions()
+            await stage.session.answer(waits.id, Grant())
+        request = stage.provider.requests[1]
+    assert "pdf" not in system(request)
+    assert "- csv: About csv." in system(request)
+
+
 @pytest.mark.contract("SKL-03")
 async def test_without_a_durable_outcome_nothing_is_put_to_use(tmp_path: Path) -> None:
     def fail(what: str) -> Exception | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final
 
 import attrs
 import trio
@@ -48,7 +48,19 @@ MAX_READ: Final = 500
 MAX_COOLING: Final = 1_000
 """Sessions whose failure is remembered."""
 
-Spawn = Callable[[str, Callable[[Context[Any]], Awaitable[None]]], Ref[Any]]
+
+class Spawn(Protocol):
+    """Starts an actor below a supervisor."""
+
+    def __call__(
+        self,
+        name: str,
+        behaviour: Callable[[Context[Any]], Awaitable[None]],
+        *,
+        shutdown: float,
+    ) -> Ref[Any]:
+        """Start *behaviour*; at the end it has *shutdown* seconds."""
+        ...
 
 
 @attrs.frozen
@@ -77,7 +89,7 @@ class Ingestion:
 
     def start(self, spawn: Spawn) -> None:
         """Begin to take in."""
-        self._actor = spawn("ingestion", self._behave)
+        self._actor = spawn("ingestion", self._behave, shutdown=DRAIN_SECONDS)
 
     def after_turn(self, session_id: SessionId, settings: SessionSettings) -> None:
         """Note that a turn has settled. Never waits, never raises."""
@@ -106,10 +118,8 @@ class Ingestion:
     async def _behave(self, ctx: Context[Any]) -> None:
         async for message in ctx.mailbox:
             if isinstance(message, Stop):
-                with trio.move_on_after(DRAIN_SECONDS) as bound:
-                    await self._take_in_all(ctx.mailbox.receive_nowait_batch(), ctx)
-                if bound.cancelled_caught:
-                    _LOG.warning("memories were not all taken in before the end")
+                # What is left is taken in within the bound that the actor was given.
+                await self._take_in_all(ctx.mailbox.receive_nowait_batch(), ctx)
                 return
             await self._take_in_all([message], ctx)
 
