@@ -38,6 +38,7 @@ from greenroom.protocol import (
     AttemptTrace,
     Chunk,
     Fact,
+    FactKind,
     ImagePart,
     IngestMark,
     ItemId,
@@ -48,6 +49,7 @@ from greenroom.protocol import (
     Plan,
     PlanEntry,
     SessionId,
+    SourceType,
     TextBlock,
     TextPart,
 )
@@ -1282,6 +1284,29 @@ def check_marks_are_found_by_their_name(world: World) -> None:
     assert store.named(SessionId("none"), "fork/merge") == []
     with pytest.raises(ValueError, match="can't be found by 'note/taken'"):
         store.named(S1, "note/taken")
+
+
+def check_what_the_tape_says_of_a_request_is_found(world: World) -> None:
+    peer = world.join()
+    store, tape = peer.store, peer.tape()
+    told = [
+        Fact(
+            kind=FactKind.EVENT,
+            name=name,
+            source_type=SourceType.RUNTIME_EVENT,
+            source_id="run",
+            payload=f'{{"messageId":"{whose}","requestSeq":{seq}}}',
+            provenance_key=f"{name}{whose}{seq}",
+        )
+        for whose in ("m1", "m2")
+        for seq in (1, 2)
+        for name in ("view/assembled", "note/taken", "provider/attempt_completed")
+    ]
+    write(store, tape.append_piece(told, now=1.0))
+    found = store.request_entries(S1, "m1", 2)
+    assert [entry.fact for entry in found] == [told[3], told[5]]
+    assert store.request_entries(S1, "m1", 3) == []
+    assert store.request_entries(S2, "m1", 2) == []
 
 
 CHECKS: dict[str, Check] = {

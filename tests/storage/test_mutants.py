@@ -192,6 +192,14 @@ class MarksFromTheStart(Mutant):
         return self.store.named(*args, **kwargs)[::-1]
 
 
+class RequestsOfAnyMessage(Mutant):
+    def request_entries(self, scope: Any, message_id: str, request_seq: int) -> Any:
+        names = ("m1", "m2")
+        return [
+            e for m in names for e in self.store.request_entries(scope, m, request_seq)
+        ]
+
+
 MUTANTS = Mutant.__subclasses__()
 
 

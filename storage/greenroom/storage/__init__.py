@@ -150,6 +150,13 @@ from .recovery import (
     recover as recover,
     recover_session as recover_session,
 )
+from .replay import (
+    BoundTrace as BoundTrace,
+    ReplayError as ReplayError,
+    ReplaySlice as ReplaySlice,
+    replay_slice as replay_slice,
+    verify_slice as verify_slice,
+)
 from .retention import Swept as Swept, sweep as sweep
 from .sessions import (
     MAX_TITLE as MAX_TITLE,

@@ -243,6 +243,15 @@ class Reader(AgentReader, SkillReader, Protocol):
         """Return the trace of the request's highest attempt (TRY-23)."""
         ...
 
+    def request_entries(
+        self, scope: SessionId, message_id: str, request_seq: int
+    ) -> list[TapeEntry]:
+        """Return what the tape says of one request, in order, at most 100 entries.
+
+        Its view manifest and its attempts; not what was said.
+        """
+        ...
+
     def last_request(self, scope: SessionId, message_id: str) -> int:
         """Return the highest request number that was used for the message (RUN-04).
 

@@ -29,7 +29,12 @@ from .._values import MessageHit, OpenRun, Owner, Page, SessionRow
 from .._words import folded, holds, query_words, said, snippet_of
 from ..names import check_findable
 from ._tables import Hot, Tables
-from ._traces import kept_traces, last_request as _last_request, old_traces
+from ._traces import (
+    entries_of_request,
+    kept_traces,
+    last_request as _last_request,
+    old_traces,
+)
 
 
 class Kept(Protocol):
@@ -321,6 +326,13 @@ def request_trace(
     kept = kept_traces(self.tables.sessions.get(scope), message_id, MAX_TRACES)
     of_request = [trace for trace in kept if trace.request_seq == request_seq]
     return max(of_request, key=lambda trace: trace.physical_attempt, default=None)
+
+
+def request_entries(
+    self: Kept, scope: SessionId, message_id: str, request_seq: int
+) -> list[TapeEntry]:
+    """See `Reader.request_entries`."""
+    return entries_of_request(self.tables.sessions.get(scope), message_id, request_seq)
 
 
 def last_request(self: Kept, scope: SessionId, message_id: str) -> int:

@@ -134,6 +134,7 @@ class MemoryStore:
     count_traces = _reads.count_traces
     request_trace = _reads.request_trace
     last_request = _reads.last_request
+    request_entries = _reads.request_entries
 
     def close(self) -> None:
         """See `Reader.close`; nothing is lost, the instance is the database."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from greenroom.protocol import AttemptTrace, Fact
+from greenroom.protocol import AttemptTrace, Fact, TapeEntry
 
 from .._limits import MAX_ROWS, MAX_TRACES, clamp
 from ..names import ATTEMPT_COMPLETED, VIEW_ASSEMBLED
@@ -55,6 +55,20 @@ def last_request(session: Session | None, message_id: str) -> int:
         if trace.message_id == message_id
     ]
     return max(told, default=0)
+
+
+def entries_of_request(
+    session: Session | None, message_id: str, request_seq: int
+) -> list[TapeEntry]:
+    """Return what the tape says of one request, in order."""
+    if session is None or request_seq < 1:
+        return []
+    found = [
+        entry
+        for _, entry in sorted(session.entries.items())
+        if _request_of(entry.fact, message_id) == request_seq
+    ]
+    return found[:MAX_TRACES]
 
 
 def _request_of(fact: Fact, message_id: str) -> int:

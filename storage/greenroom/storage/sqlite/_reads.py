@@ -43,7 +43,7 @@ _PLAN = msgspec.json.Decoder(Plan)
 _INPUT = msgspec.json.Decoder(PendingInput)
 _PARTS = msgspec.json.Decoder(tuple[TextPart | ImagePart, ...])
 
-_FACT = (
+FACT = (
     "f.seq, f.token, f.kind, f.name, f.source_type, f.source_id, f.source_seq,"
     " f.payload, f.meta, f.provenance_key, f.at"
 )
@@ -82,7 +82,7 @@ def page(
     """See `Reader.page`."""
     only = "" if stream is None else f" AND f.stream = {_STREAMS[stream]}"
     sql = (
-        f"SELECT {_FACT} FROM fact f WHERE f.session = ? AND f.seq > ?{only}"
+        f"SELECT {FACT} FROM fact f WHERE f.session = ? AND f.seq > ?{only}"
         " ORDER BY f.seq LIMIT ?"
     )
     with reading(self.connection):
@@ -110,7 +110,7 @@ def named(
     """See `Reader.named`."""
     check_findable(name)
     sql = (
-        f"SELECT {_FACT} FROM session s JOIN fact f INDEXED BY fact_mark"
+        f"SELECT {FACT} FROM session s JOIN fact f INDEXED BY fact_mark"
         f" ON f.session = s.id AND f.name IN ({_FINDABLE})"
         " WHERE s.name = ?1 AND f.name = ?2"
         " AND f.seq < coalesce(?3, f.seq + 1) ORDER BY f.seq DESC LIMIT ?4"
@@ -307,7 +307,7 @@ OPEN_RUNS = (
 """Bounded by unresolved runs: `open_run` holds no other (JRN-18)."""
 
 RUN_ENTRIES = (
-    f"SELECT {_FACT} FROM fact f WHERE f.session ="
+    f"SELECT {FACT} FROM fact f WHERE f.session ="
     " (SELECT id FROM session WHERE name = ?) AND f.seq >= ?"
     " AND f.stream = 1 AND f.source_id = ? ORDER BY f.seq"
 )

@@ -107,6 +107,7 @@ class SqliteReader:
     count_traces = _traces.count_traces
     request_trace = _traces.request_trace
     last_request = _traces.last_request
+    request_entries = _traces.request_entries
 
     agents = _agents.agents
     agent = _agents.agent
@@ -168,6 +169,7 @@ class SqliteStore:
     count_traces = _traces.count_traces
     request_trace = _traces.request_trace
     last_request = _traces.last_request
+    request_entries = _traces.request_entries
 
     agents = _agents.agents
     agent = _agents.agent

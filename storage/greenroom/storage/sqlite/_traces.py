@@ -10,11 +10,11 @@ from typing import Final
 
 import apsw
 
-from greenroom.protocol import AttemptTrace, MessageId, RunId, SessionId
+from greenroom.protocol import AttemptTrace, MessageId, RunId, SessionId, TapeEntry
 
 from .._limits import MAX_ROWS, MAX_TRACES, clamp
 from ._connection import Row, mapped_errors, one, rows, run
-from ._reads import Connected
+from ._reads import FACT, Connected, entry_of
 
 _COLUMNS: Final = (
     "t.run_id, t.message, t.round, t.request_seq, t.attempt, t.provider, t.model,"
@@ -120,6 +120,22 @@ def last_request(self: Connected, scope: SessionId, message_id: str) -> int:
     with mapped_errors():
         row = one(self.connection, _LAST_REQUEST, scope, message_id)
     return 0 if row is None or row[0] is None else row[0]
+
+
+def request_entries(
+    self: Connected, scope: SessionId, message_id: str, request_seq: int
+) -> list[TapeEntry]:
+    """See `Reader.request_entries`."""
+    sql = (
+        f"SELECT {FACT} FROM session s JOIN fact f INDEXED BY fact_request"
+        " ON f.session = s.id"
+        " AND f.name IN ('view/assembled', 'provider/attempt_completed')"
+        " WHERE s.name = ? AND f.payload ->> '$.messageId' = ?"
+        " AND f.payload ->> '$.requestSeq' = ? ORDER BY f.seq LIMIT ?"
+    )
+    with mapped_errors():
+        found = rows(self.connection, sql, scope, message_id, request_seq, MAX_TRACES)
+    return [entry_of(scope, row) for row in found]
 
 
 def _trace_of(row: Row) -> AttemptTrace:
