@@ -55,4 +55,27 @@ class Session:
         """Whether nothing is to be done until somebody asks."""
         if self.turn is not None:
             return self.turn.ref is None
-        return not self.owes
+        # Who leaves begins nothing more, whatever would be next.
+        return (self.leaving or self.wake is None) and self.compacting is None
+
+    @property
+    def next_order(self) -> int:
+        """The place of the next message in the transcript."""
+        said = [*self.steered, *([] if self.turn is None else [self.turn.message])]
+        orders = [message.order_seq + 1 for message in said]
+        return max([self.history.next_order, *orders])
+
+    def wake_up(self, why: Wake) -> None:
+        """Have the lanes looked at; of several reasons the strongest counts."""
+        self.wake = why if self.wake is None else max(self.wake, why)
+
+    def forget(self) -> None:
+        """Become a session in which nothing was said, as its tape is by now."""
+        self.waiters.fail_all(
+            TurnRefusedError("withdrawn_command", "the session was cleared")
+        )
+        self.history = History([], chosen=self.history.chosen)
+        self.inputs, self.steered = PendingInputs(), []
+        self.failed, self.wake, self.due = False, None, None
+        self.hub.close()
+        self.hub.status("idle")
