@@ -39,6 +39,7 @@ from greenroom.protocol import (
     TextBlock,
     ToolCallBlock,
 )
+from greenroom.protocol.context import newest_boundary
 from greenroom.storage import (
     ExportedSession,
     MemoryStore,
@@ -198,6 +199,9 @@ def test_a_summary_is_an_anchor_at_the_place_it_stands_for(
             '{"cursorOrderSeq":2,"summary":"they spoke of boats"}',
         )
     ]
+    boundary = newest_boundary(tape(store, scope))
+    assert boundary is not None
+    assert (boundary.cursor, boundary.has_checkpoint) == (2, True)
     row = store.session(scope)
     assert row is not None
     assert row.settings.system_prompt == "be brief"

@@ -35,6 +35,7 @@ from greenroom.protocol import (
     canonical_json,
     revisions,
 )
+from greenroom.protocol.context import Reconstruction, reconstruction_fact
 
 from .._errors import FencedError
 from .._store import Reader, Store
@@ -333,13 +334,10 @@ class _Making:
 
 
 def _summary_fact(thread: Thread, cursor: int) -> Fact:
-    told = {"summary": thread.summary[:_MAX_SUMMARY], "cursorOrderSeq": cursor}
-    return Fact(
-        kind=FactKind.ANCHOR,
-        name="compaction/migrated_summary",
-        source_type=SourceType.SUMMARY,
-        source_id=thread.identity,
-        payload=canonical_json(told),
+    summary = thread.summary[:_MAX_SUMMARY]
+    state = Reconstruction(cursor_order_seq=cursor, summary=summary)
+    return reconstruction_fact(
+        "compaction/migrated_summary", state, revision=thread.identity
     )
 
 
