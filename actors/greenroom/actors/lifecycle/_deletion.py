@@ -139,8 +139,10 @@ class Deletion:
     ) -> None:
         async with self._sessions.gates.deletion(session_id):
             doomed = await self._found(session_id, ancestors)
-            await self._write(lambda store, now: _note(store, session_id, STAGES, now))
             try:
+                await self._write(
+                    lambda store, now: _note(store, session_id, STAGES, now)
+                )
                 await self._run_stages(doomed)
             finally:
                 if doomed.grant is not None:
