@@ -50,7 +50,10 @@ class BrokenView:
     def __init__(self, error):
         self.error = error
 
-    def add_rounds(self, blocks):
+    def replace_system(self, text):
+        pass
+
+    def begin_turn(self, message):
         raise self.error
 
 

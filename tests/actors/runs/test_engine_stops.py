@@ -167,7 +167,10 @@ class Broken:
 class BrokenView:
     """A view that can't be read."""
 
-    def add_rounds(self, blocks):
+    def replace_system(self, text):
+        pass
+
+    def begin_turn(self, message):
         raise RuntimeError("no")
 
 

@@ -80,12 +80,14 @@ async def test_the_order_of_a_turn_on_the_tape(tmp_path):
             "message/recorded",  # the user's
             "message/recorded",  # the assistant's, pending
             "execution/run_started",
+            "view/assembled",
             "provider/attempt_completed",
             "execution/dispatch_committed",
             "execution/tool_outcome",
             "message/recorded",  # with the result of the call
             "tool/called",
             "tool/settled",
+            "view/assembled",
             "provider/attempt_completed",
             "execution/run_terminal",
             "message/recorded",  # final
