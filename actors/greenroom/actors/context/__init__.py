@@ -5,13 +5,23 @@ was sent last, what a provider counted, how large windows are) and the append th
 before a send (CTX-03).
 """
 
-from ._beginning import Beginning as Beginning, read_beginning as read_beginning
+from ._beginning import (
+    Beginning as Beginning,
+    read_beginning as read_beginning,
+    read_boundary as read_boundary,
+)
 from ._compactor import (
     BoundaryMovedError as BoundaryMovedError,
     Compacted as Compacted,
     CompactionWork as CompactionWork,
     Compactor as Compactor,
 )
+from ._policies import (
+    CompactionPolicy as CompactionPolicy,
+    CompactionSetup as CompactionSetup,
+    Policies as Policies,
+)
+from ._recovery import RunRecovery as RunRecovery
 from ._strategy import (
     Condensed as Condensed,
     CondenseJob as CondenseJob,
@@ -20,7 +30,7 @@ from ._strategy import (
     Strategy as Strategy,
     SummaryModel as SummaryModel,
 )
-from ._summaries import Summaries as Summaries
+from ._summaries import SUMMARY_SECONDS as SUMMARY_SECONDS, Summaries as Summaries
 from ._views import (
     ContextTooSmallError as ContextTooSmallError,
     RequestViews as RequestViews,

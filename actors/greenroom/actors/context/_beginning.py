@@ -13,7 +13,7 @@ from greenroom.protocol.context import (
     Boundary,
     newest_boundary,
 )
-from greenroom.storage import Page
+from greenroom.storage import CONTEXT_PRESSURE, Page
 
 _LOOKED_AT = 20
 """Anchors of a name: more than one only where the newer ones can't be read."""
@@ -25,6 +25,8 @@ class Beginning:
 
     incarnation: str
     boundary: Boundary | None = None
+    pressed: bool = False
+    """A request was too large since the boundary moved, and nobody said so (CTX-19)."""
 
 
 class TapeReader(Protocol):
@@ -41,19 +43,30 @@ class TapeReader(Protocol):
         ...
 
 
+def read_boundary(
+    reader: TapeReader, scope: SessionId, *, before: int | None = None
+) -> Boundary | None:
+    """Return the boundary in force in *scope*, or that of before an entry."""
+    anchors = [
+        entry
+        for name in RECONSTRUCTION_NAMES
+        for entry in reader.named(scope, name, before=before, limit=_LOOKED_AT)
+    ]
+    anchors.sort(key=lambda entry: entry.seq)
+    return newest_boundary(anchors)
+
+
 def read_beginning(reader: TapeReader, scope: SessionId) -> Beginning:
     """Return the beginning of the session *scope*; costs the same for any length.
 
     Raises:
         CorruptStoreError: the tape has no first entry that says which life it is.
     """
-    anchors = [
-        entry
-        for name in RECONSTRUCTION_NAMES
-        for entry in reader.named(scope, name, limit=_LOOKED_AT)
-    ]
-    anchors.sort(key=lambda entry: entry.seq)
-    return Beginning(_incarnation(reader, scope), newest_boundary(anchors))
+    boundary = read_boundary(reader, scope)
+    pressure = reader.named(scope, CONTEXT_PRESSURE, limit=1)
+    answered = 0 if boundary is None else boundary.entry
+    pressed = any(entry.seq > answered for entry in pressure)
+    return Beginning(_incarnation(reader, scope), boundary, pressed)
 
 
 class _Start(msgspec.Struct, frozen=True):

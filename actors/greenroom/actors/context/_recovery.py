@@ -26,6 +26,7 @@ from greenroom.protocol import (
 )
 from greenroom.protocol.context import (
     CRAMPED,
+    ContextPressure,
     Numbers,
     RecoveryError,
     RecoverySequence,
@@ -39,6 +40,10 @@ from greenroom.protocol.providers import Overflow, overflow_of
 from ._compactor import Compacted
 
 _UNTOUCHED: Final = frozenset({"skill"})
+
+
+def _unheard(_: ContextPressure) -> None:
+    pass
 
 
 class Estimates(Protocol):
@@ -78,11 +83,25 @@ class RunRecovery:
     """Makes the view of the session's history, without the turn's work."""
     blocks: Callable[[], Sequence[Block]]
     """What the turn's message holds by now."""
+    due: Callable[[Numbers, bool], Awaitable[Trigger | None]]
+    """Why the history is to be compacted before the first request of these numbers, of
+    a run that does or does not go on with a turn; ``None``: it is not."""
+    noticed: Callable[[ContextPressure], None] = _unheard
+    """Told of a request that was too large, and nobody said so (CTX-19)."""
     protected: frozenset[str] = _UNTOUCHED
     """Tools whose results are never shortened."""
     _sequence: RecoverySequence = attrs.field(factory=RecoverySequence, init=False)
 
     #### Before a request is sent
+
+    async def begin(self, request: ModelRequest, *, resumes: bool) -> None:
+        """Compact the history before the run's first *request*, if it is due."""
+        trigger = await self.due(self.estimates.preflight(request), resumes)
+        if trigger is None:
+            return
+        done = await self.compact(trigger)
+        if done.outcome != "unchanged":
+            self.view.rebase(self.base(), self.blocks())
 
     async def relieve(
         self, request: ModelRequest, latch: RecoveryLatch
@@ -173,8 +192,8 @@ class RunRecovery:
     def _lowered(self, request: ModelRequest, limit: Limit) -> ModelRequest | None:
         if limit.tokens is None or not limit.explicit:
             return None
-        asked = self.estimates.preflight(request).preflight.requested
-        lowered = strict_output(limit.tokens, self._counted(request, limit), asked)
+        prompt = self._counted(request, limit)
+        lowered = strict_output(limit.tokens, prompt, self._asked(request))
         if lowered is None:
             return None
         return msgspec.structs.replace(request, max_output_tokens=lowered)
@@ -196,7 +215,7 @@ class RunRecovery:
             return Limit(numbers.context, total=total)
         factor = 1.0
         if overflow.actual is not None:
-            answer = numbers.requested if total else 0
+            answer = self._asked(request) if total else 0
             counted = max(1, overflow.actual - answer)
             factor = counted / max(1, numbers.input + numbers.tools)
         return Limit(overflow.limit, factor, explicit=True, total=total)
@@ -204,6 +223,12 @@ class RunRecovery:
     def _prompt(self, request: ModelRequest) -> int:
         numbers = self.estimates.preflight(request).preflight
         return numbers.input + numbers.tools
+
+    def _asked(self, request: ModelRequest) -> int:
+        # What the provider was told, or takes when it is told nothing.
+        told = request.max_output_tokens
+        known = self.estimates.preflight(request).preflight.requested
+        return known if told is None else told
 
     def _counted(self, request: ModelRequest, limit: Limit) -> int:
         return round(self._prompt(request) * limit.factor)
@@ -215,5 +240,5 @@ class RunRecovery:
         lowered = self._lowered(request, limit) if limit.total else None
         if lowered is None or lowered.max_output_tokens is None:
             return False
-        asked = self.estimates.preflight(request).preflight.requested
-        return lowered.max_output_tokens >= min(CRAMPED, asked // 2)
+        least = min(CRAMPED, self._asked(request) // 2)
+        return lowered.max_output_tokens >= least

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, TypeVar, final
 
 import attrs
 import msgspec
@@ -45,6 +45,8 @@ from greenroom.storage import (
 
 from ._hub import Hub
 from ._ports import PieceWriter
+
+T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
 
@@ -160,6 +162,10 @@ class SessionRecord:
             ended = Plan(plan.revision + 1, plan.entries, "max_steps")
             await self.append([plan_fact(ended)])
             self.plan = ended
+
+    async def read(self, fn: Callable[[Store], T]) -> T:
+        """Return *fn* of the store, behind everything that was written before."""
+        return await self.writer.submit(Piece(fn))
 
     async def post(self, command_id: str, body: str) -> Posted | Seen:
         """Put a command into the session's inbox."""

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, final
 
 import attrs
 
-from greenroom.actors.context import SessionViews
+from greenroom.actors.context import CompactionSetup, SessionViews
 from greenroom.actors.hooks import no_hooks
 from greenroom.actors.kernel import CancelCause, Exited, Ref, Stopped
 from greenroom.actors.providers import Provider, RateGate
@@ -90,6 +90,8 @@ class SessionPorts:
     contribute: Contribute | None = None
     views: SessionViews | None = None
     """``None``: nothing is said of requests, and everything fits."""
+    compaction: CompactionSetup | None = None
+    """``None``: a history is never compacted."""
     attachments: Attachments = all_can_be_sent
     """Whether what the user attached needs a decision first (PIN-12)."""
     steers_by_cancel: bool = False
