@@ -29,3 +29,4 @@ from ._settlement import (
     CommittedProjectionError as CommittedProjectionError,
     RunResult as RunResult,
 )
+from ._tool_facts import append_revisions as append_revisions

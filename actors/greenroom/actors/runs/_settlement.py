@@ -8,6 +8,7 @@ most one terminal is ever tried (RUN-09); what fails after it never leads to a s
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Final, final
 
@@ -46,11 +47,11 @@ from greenroom.protocol import (
     sha256_hex,
     usage_of,
 )
-from greenroom.storage import message_fact, tool_facts
 
 from ._batch import NOT_EXECUTED
 from ._hook_events import permission_requests, run_end
 from ._ports import RunPlan, RunPorts
+from ._tool_facts import append_revisions
 
 _LOG: Final = logging.getLogger("greenroom.runs")
 
@@ -102,11 +103,20 @@ class Progress:
     def spend(self, usage: Usage) -> None:
         """Count the usage of one exchange."""
         self.usage = add_usage(self.usage, usage)
-        cost = self.price(usage)
+        cost = self._cost_of(usage)
         if cost is None:
             self.unpriced = True
         else:
             self.cost += cost
+
+    def _cost_of(self, usage: Usage) -> float | None:
+        try:
+            cost = self.price(usage)
+            return cost if cost is not None and 0 <= cost < math.inf else None
+        except Exception as exc:
+            # Whoever makes a price may not end a turn.
+            _LOG.warning("the price of a request is not known: %s", exc)
+            return None
 
     def think(self, now: float) -> None:
         """Note that the model thought at *now*."""
@@ -195,12 +205,13 @@ class Settlement:
             metadata=metadata,
             updated_at=self.now(),
         )
-        facts = [message_fact(each) for each in revisions(message, changed)]
-        for block in changed:
-            if isinstance(block, ToolCallBlock) and block.response:
-                facts += tool_facts(message.id, block)
         try:
-            await self.ports.record.append(facts)
+            await append_revisions(
+                self.ports.record,
+                revisions(message, changed),
+                changed,
+                self.draft.blocks,
+            )
         except BaseException:
             self.draft.give_back(changed)
             raise

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from greenroom.actors.runs import append_revisions
 from greenroom.protocol import (
     Block,
     CancelWord,
@@ -24,7 +25,6 @@ from greenroom.protocol import (
     reopened,
     revisions,
 )
-from greenroom.storage import message_fact
 
 from ._answers import Answered
 from ._turns import ended, fault_block, give_up, merged, with_clock
@@ -109,6 +109,5 @@ async def _revise(
     newest = {block.id: block for block in changed}
     fitting = tuple(map(fit_block, newest.values()))
     message = msgspec.structs.replace(merged(message, fitting), updated_at=now)
-    facts = [message_fact(each) for each in revisions(message, fitting)]
-    await record.append(facts)
+    await append_revisions(record, revisions(message, fitting), fitting, message.blocks)
     return message
