@@ -189,11 +189,59 @@ def _import(parser: _SubParser) -> None:
     )
 
 
+def _fork(parser: _SubParser) -> None:
+    _add_session(parser)
+    parser.add_argument(
+        "--through",
+        metavar="MESSAGE",
+        default=None,
+        help="the id of the last message that is copied (default: all)",
+    )
+    _add_done(parser)
+
+
+def _move(parser: _SubParser) -> None:
+    parser.add_argument(
+        "session",
+        metavar="SESSION",
+        nargs="?",
+        default=None,
+        help="its id; how it begins is enough",
+    )
+    parser.add_argument("agent", metavar="AGENT", help="who has it from then on")
+    parser.add_argument(
+        "--all-of",
+        metavar="AGENT",
+        default=None,
+        help="move all sessions of this agent; empty ones are deleted",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        default=False,
+        help="with --all-of: only tell what it would do",
+    )
+    _add_done(parser)
+
+
+def _delete(parser: _SubParser) -> None:
+    _add_session(parser)
+    _add_done(parser)
+
+
+def _add_done(parser: _SubParser) -> None:
+    told = "print what was done as one line of JSON"
+    _add_json(parser, told, default=argparse.SUPPRESS)
+
+
 _SESSION_ACTIONS: Final[Mapping[str, tuple[str, Callable[[_SubParser], None]]]] = {
     "list": ("list sessions, which no action does too", _add_list),
     "rename": ("give a session another title", _rename),
     "archive": ("put a session away; it can be read and searched", _add_session),
     "unarchive": ("take a session back that was put away", _add_session),
+    "fork": ("make a session that begins with what was sent in one", _fork),
+    "move": ("give a session, or all of an agent, to another agent", _move),
+    "delete": ("delete a session for good, with all that belongs to it", _delete),
     "export": ("write a session out, a line of JSON for each entry", _export),
     "import": ("make new sessions of those in a file", _import),
 }

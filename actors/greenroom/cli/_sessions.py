@@ -38,6 +38,7 @@ from greenroom.storage import (
 from ._config import Config
 from ._exit import CliError, ExitCode
 from ._harmless import json_line, one_line
+from ._lifecycle import delete_command, fork_command, move_command
 from ._look import list_sessions, named_session, row_values
 
 Command = Callable[[argparse.Namespace, Config], int]
@@ -188,6 +189,9 @@ _ACTIONS: Final[Mapping[str, Command]] = {
     "rename": _rename,
     "archive": _archive,
     "unarchive": _archive,
+    "fork": fork_command,
+    "move": move_command,
+    "delete": delete_command,
     "export": _export,
     "import": _import,
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, closing, suppress
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -13,9 +14,9 @@ from kit.rehearsal import replies
 
 from greenroom.actors.lifecycle import Stages
 from greenroom.engine import Engine, open_engine
-from greenroom.protocol import GreenroomError, SessionSettings
-from greenroom.storage import MemoryStore
-from greenroom.testing import RehearsalProvider
+from greenroom.protocol import AgentNotFoundError, GreenroomError, SessionSettings
+from greenroom.storage import MemoryStore, open_reader
+from greenroom.testing import RehearsalProvider, open_test_engine
 
 AGENTS = 2
 ENGINES = 2
@@ -165,3 +166,22 @@ def test_no_session_is_ever_of_an_agent_that_is_gone() -> None:
 
     race()
     assert removed > 10
+
+
+@pytest.mark.contract("DEL-09")
+async def test_a_session_is_not_made_of_an_agent_that_another_engine_removed(
+    tmp_path: Path,
+) -> None:
+    async with (
+        open_test_engine(tmp_path, RehearsalProvider(replies())) as engine,
+        open_test_engine(tmp_path, RehearsalProvider(replies()), seed=1) as other,
+    ):
+        agent = await engine.agents.create("mine")
+        chosen = await engine.agents.select(agent)
+        await other.agents.remove(agent)
+        with pytest.raises(AgentNotFoundError):
+            await engine.agents.create_session(chosen.agent, of(agent))
+        assert await engine.sessions() == []
+        assert not any("session/" in info.path for info in engine.tree())
+    with closing(open_reader(tmp_path / "state")) as reader:
+        assert [s for s in reader.scopes() if reader.page(s, 0).entries] == []
