@@ -9,8 +9,8 @@ same judgement (TOL-10).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol, TypeVar, final
 
 import attrs
 import trio
@@ -48,6 +48,11 @@ from ._ports import Reviewer, RunPlan, RunPorts
 PRECHECK_SECONDS: Final = 60.0
 """A precheck looks and touches nothing; one that takes longer hangs."""
 
+REVIEW_SECONDS: Final = 30.0
+"""By then the reviewer has decided, or the user is asked."""
+
+T = TypeVar("T")
+
 
 @attrs.frozen
 class Admitted:
@@ -83,6 +88,18 @@ class Asks:
 Admission = Admitted | Refused | Asks
 
 
+class ForeignCode(Protocol):
+    """Where code runs that may hear no cancel."""
+
+    async def ask(self, name: str, seconds: float, fn: Callable[[], Awaitable[T]]) -> T:
+        """Return what *fn* brings, in a task that can be left behind.
+
+        Raises:
+            trio.TooSlowError: it did not end within *seconds*.
+        """
+        ...
+
+
 @final
 @attrs.define(eq=False)
 class Gates:
@@ -92,6 +109,7 @@ class Gates:
     ports: RunPorts
     calls: CallBlocks
     reviewer: Reviewer
+    foreign: ForeignCode
     conversation: Callable[[], Sequence[ChatMessage]]
     """What was said so far, for the reviewer."""
 
@@ -132,12 +150,17 @@ class Gates:
     async def _precheck(
         self, tool: Tool, arguments: dict[str, Any]
     ) -> Needs | Question:
-        with trio.move_on_after(PRECHECK_SECONDS):
-            said = await tool.precheck(arguments, self.plan.context)
-            return received_needs(said)
-        raise ToolRefused(
-            f"the tool did not say within {PRECHECK_SECONDS:g} s what it needs"
-        )
+        try:
+            said = await self.foreign.ask(
+                f"precheck-{tool.definition.name}",
+                PRECHECK_SECONDS,
+                lambda: tool.precheck(arguments, self.plan.context),
+            )
+        except trio.TooSlowError:
+            raise ToolRefused(
+                f"the tool did not say within {PRECHECK_SECONDS:g} s what it needs"
+            ) from None
+        return received_needs(said)
 
     async def _judge(
         self, admitted: Admitted, needs: Needs, origin: InteractionOrigin
@@ -153,16 +176,12 @@ class Gates:
         self, admitted: Admitted, needs: Needs, origin: InteractionOrigin
     ) -> Admission:
         review = await self._reviewed(admitted.call, needs)
-        match review.decision:
-            case "auto_allow":
-                return attrs.evolve(admitted, granted=True)
-            case "block":
-                because = f", saying: {review.reason}" if review.reason else ""
-                return Refused(
-                    admitted.call, f"the reviewer blocked this call{because}"
-                )
-            case "ask_user":
-                return Asks(admitted.call, needs, origin)
+        if review.decision == "auto_allow":
+            return attrs.evolve(admitted, granted=True)
+        if review.decision == "block":
+            because = f", saying: {review.reason}" if review.reason else ""
+            return Refused(admitted.call, f"the reviewer blocked this call{because}")
+        return Asks(admitted.call, needs, origin)
 
     async def _reviewed(self, call: ToolCallBlock, needs: Needs) -> Review:
         reviewed = ReviewedCall(
@@ -171,14 +190,24 @@ class Gates:
             permission=safe_text(needs.permission or needs.title),
             detail=safe_text(needs.detail),
         )
-        self.ports.watchers.waiting("review")
+        until = trio.current_time() + REVIEW_SECONDS
+        self.ports.watchers.waiting("review", until)
         try:
-            return await self.reviewer.review(reviewed, self.conversation())
+            said = await self.foreign.ask(
+                f"review-{call.call_id}",
+                REVIEW_SECONDS,
+                lambda: self.reviewer.review(reviewed, self.conversation()),
+            )
         except Exception:
-            # A reviewer that fails has allowed nothing.
+            # A reviewer that fails, or is late, has allowed nothing.
             return ASK_USER
         finally:
             self.ports.watchers.waiting(None)
+        return _decided(said)
+
+
+def _decided(said: object) -> Review:
+    return said if isinstance(said, Review) else ASK_USER
 
 
 def _arguments(block: ToolCallBlock) -> dict[str, Any]:

@@ -6,8 +6,8 @@ never holds up the turn (the bounded cleanup of the kernel).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar, final
 
 import attrs
 import trio
@@ -23,10 +23,13 @@ HARD_SECONDS: Final = 4.0
 """Budget of an operation's clean-up; inside the 5 s of a whole turn's cancel."""
 
 
+T = TypeVar("T")
+
+
 @final
 @attrs.define(eq=False)
 class ReaperOperations:
-    """Runs operations at the kernel's reaper."""
+    """Runs operations, and what is asked about them, at the kernel's reaper."""
 
     ctx: Context[Any]
 
@@ -38,6 +41,16 @@ class ReaperOperations:
         return self.ctx.reaper.start(
             operation.perform, tool, arguments, name=name, parent=self.ctx.ref
         )
+
+    async def ask(self, name: str, seconds: float, fn: Callable[[], Awaitable[T]]) -> T:
+        """Return what *fn* brings; see `ForeignCode`."""
+        handle = self.ctx.reaper.start(fn, name=name, parent=self.ctx.ref)
+        try:
+            with trio.fail_after(seconds):
+                return (await handle.wait()).unwrap()
+        finally:
+            if not handle.done:
+                await handle.stop(SOFT_SECONDS, HARD_SECONDS)
 
     async def stop(
         self, handles: Sequence[OperationHandle], waiting: Callable[[float], None]

@@ -14,6 +14,7 @@ import msgspec
 from greenroom.actors.tools import Needs, ToolResult
 from greenroom.protocol import Block, Change, Draft, ItemId, ToolCallBlock, safe_text
 
+from ._operation import bounded
 from ._ports import RunPlan, Watchers
 
 
@@ -33,7 +34,8 @@ class CallBlocks:
         return block
 
     def finish(self, call: ToolCallBlock, result: ToolResult) -> None:
-        """Give *call* its one result."""
+        """Give *call* its one result, safe and bounded wherever it comes from."""
+        result = bounded(result)
         block = self.get(call.id)
         self.replace(
             block,

@@ -259,8 +259,9 @@ def make_batch(run: Run, conversation: Callable[[], Sequence[ChatMessage]]) -> B
         ports.gate,
     )
     calls = CallBlocks(plan, ports.watchers, run.active.draft)
-    gates = Gates(plan, ports, calls, reviewer, conversation)
-    return Batch(plan, ports, run.active.draft, ReaperOperations(ctx), calls, gates)
+    operations = ReaperOperations(ctx)
+    gates = Gates(plan, ports, calls, reviewer, operations, conversation)
+    return Batch(plan, ports, run.active.draft, operations, calls, gates)
 
 
 def _fault(exc: Exception) -> Fault:

@@ -120,6 +120,9 @@ class RunOperation:
         except JournalError as exc:
             self.failure = exc
             raise
+        if self.closed:
+            # Left behind meanwhile: the run has told what it knew.
+            raise StaleOperationError("can't go on: the run of this call has ended")
         self.on_dispatch()
 
     async def _commit_dispatch(self, target: ToolTarget) -> None:
@@ -212,6 +215,11 @@ class RunOperation:
             return await tool.run(arguments, self)
         self.raised = True
         return ToolResult(self.timed_out("was ended"), is_error=True)
+
+    def left_behind(self) -> ToolResult:
+        """Return the result of a call that does not even end when it is stopped."""
+        text = self.timed_out("did not end when it was stopped")
+        return self.result or ToolResult(text, is_error=True)
 
     def timed_out(self, what: str) -> str:
         """Return what the model is told of a call that took too long."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Final, final
 
 import attrs
-import trio
 
 from greenroom.actors.providers import Provider, RateGate, generate_text
 from greenroom.protocol import (
@@ -20,9 +19,6 @@ from greenroom.protocol import (
     parse_review,
     review_messages,
 )
-
-REVIEW_SECONDS: Final = 30.0
-"""By then the answer is here, or the user is asked."""
 
 MAX_REVIEW_TOKENS: Final = 2_000
 """Enough for a model that thinks before its one line."""
@@ -43,7 +39,7 @@ class ModelReviewer:
     async def review(
         self, call: ReviewedCall, conversation: Sequence[ChatMessage]
     ) -> Review:
-        """Return the model's decision; without a clear one in time, ask the user."""
+        """Return the model's decision; without a clear one, ask the user."""
         if not can_be_reviewed(call):
             return ASK_USER
         request = ModelRequest(
@@ -51,11 +47,6 @@ class ModelReviewer:
             messages=review_messages(call, conversation),
             max_output_tokens=MAX_REVIEW_TOKENS,
         )
-        with trio.move_on_after(REVIEW_SECONDS):
-            return await self._ask(request)
-        return ASK_USER
-
-    async def _ask(self, request: ModelRequest) -> Review:
         try:
             text = await generate_text(
                 self.provider,
