@@ -16,6 +16,7 @@ import msgspec
 from greenroom.protocol import (
     ActionBlock,
     Block,
+    CompactionChanged,
     ErrorBlock,
     Event,
     ImageBlock,
@@ -40,7 +41,14 @@ from greenroom.protocol import (
 
 from ._diff import diff_lines
 from ._harmless import harmless, one_line
-from ._words import LONG_WAITS, answer_words, asked, ending_words, wait_words
+from ._words import (
+    LONG_WAITS,
+    answer_words,
+    asked,
+    compaction_words,
+    ending_words,
+    wait_words,
+)
 
 Style = Literal["plain", "dim", "bold", "red", "green", "yellow", "cyan"]
 
@@ -126,6 +134,8 @@ class Terminal:
                 self._show_status(event)
             case PlanUpdated():
                 self._show_plan(event.plan)
+            case CompactionChanged():
+                self.note(compaction_words(event))
             case SessionUpdated() | InteractionSettled() | InputsChanged():
                 # The answer is shown with its message.
                 pass

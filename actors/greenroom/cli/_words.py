@@ -6,6 +6,7 @@ from typing import Final
 
 from greenroom.protocol import (
     ActionBlock,
+    CompactionChanged,
     MessageMetadata,
     StatusChanged,
     WaitReason,
@@ -99,3 +100,19 @@ def _costs(metadata: MessageMetadata) -> list[str]:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 9.95 and seconds % 1 else f"{seconds:.0f} s"
+
+
+def compaction_words(event: CompactionChanged) -> str:
+    """Return what became of a compaction, in one line."""
+    match event.outcome:
+        case "undone":
+            return "the compaction was undone: what it hid is sent again"
+        case "reset":
+            return "the whole conversation is sent again"
+        case "boundary_only":
+            what = "earlier messages are left out, without a summary"
+        case "summarized":
+            what = "earlier messages are summarised"
+    if event.tokens_before is None or event.tokens_after is None:
+        return what
+    return f"{what}: about {event.tokens_before:,} tokens became {event.tokens_after:,}"

@@ -121,6 +121,7 @@ from ._errors import (
 from ._estimate import Calibration as Calibration, estimate_tokens as estimate_tokens
 from ._events import (
     EVENTS_VERSION as EVENTS_VERSION,
+    CompactionChanged as CompactionChanged,
     Event as Event,
     InputsChanged as InputsChanged,
     Interaction as Interaction,

@@ -226,6 +226,32 @@ class InputsChanged(
     """Its parts are absent where they did not change."""
 
 
+class CompactionChanged(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="session/compaction_changed",
+    omit_defaults=True,
+    rename="camel",
+):
+    """What the model is shown begins elsewhere; the transcript is the same (CTX-20)."""
+
+    session_id: SessionId
+    seq: int
+    trigger: str
+    """``auto``, ``resume``, ``manual``, ``context_pressure``, or what else moved it."""
+    outcome: Literal["summarized", "boundary_only", "undone", "reset"]
+    cursor: int
+    """The first place of the transcript that is shown."""
+    tokens_before: int | None = None
+    """An estimate of what is hidden now."""
+    tokens_after: int | None = None
+    """An estimate of what stands for it."""
+    summary: str = ""
+    reason: str = ""
+    """Why there is no summary of what is newly hidden."""
+
+
 Event = (
     StreamUpdated
     | StatusChanged
@@ -236,6 +262,7 @@ Event = (
     | PlanUpdated
     | SessionUpdated
     | InputsChanged
+    | CompactionChanged
 )
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from ._errors import CorruptStoreError
 from ._events import (
+    CompactionChanged,
     Event,
     InputsChanged,
     InteractionSettled,
@@ -27,6 +28,7 @@ from ._events import (
 from ._facts import TapeEntry
 from ._messages import ActionBlock, MessageRecord, interaction_end
 from ._pending import PendingInput
+from .context import SUMMARY_RESET, Boundary, boundary_of
 
 
 def events_of(entry: TapeEntry) -> tuple[Event, ...]:
@@ -60,7 +62,25 @@ def _events_of(entry: TapeEntry) -> tuple[Event, ...]:
             row = msgspec.json.decode(payload, type=PendingInput)
             return (InputsChanged(session_id=session_id, seq=seq, input=row),)
         case _:
-            return ()
+            boundary = boundary_of(entry)
+            return () if boundary is None else (_compaction(entry, boundary),)
+
+
+def _compaction(entry: TapeEntry, boundary: Boundary) -> CompactionChanged:
+    state = boundary.state
+    untold = "summarized" if state.summary and not state.reason else "boundary_only"
+    reset = "reset" if boundary.name == SUMMARY_RESET else untold
+    return CompactionChanged(
+        session_id=entry.session_id,
+        seq=entry.seq,
+        trigger=boundary.name.partition("/")[2],
+        outcome=reset if state.restores is None else "undone",
+        cursor=boundary.cursor,
+        tokens_before=state.tokens_before,
+        tokens_after=state.tokens_after,
+        summary=state.summary,
+        reason=state.reason,
+    )
 
 
 def _settled(changed: MessagesChanged) -> Iterator[InteractionSettled]:

@@ -21,6 +21,7 @@ import attrs
 import msgspec
 
 from ..._events import (
+    CompactionChanged,
     Event,
     InputsChanged,
     InteractionSettled,
@@ -125,6 +126,7 @@ class Narration:
                 | StreamFailed()
                 | InteractionSettled()
                 | InputsChanged()
+                | CompactionChanged()
             ):
                 # Ends are told by `MessagesChanged` before them.
                 return []
