@@ -73,12 +73,16 @@ CLEAN: dict[str, list[str]] = {"error": [], "warning": []}
 
 @pytest.fixture(scope="session")
 def server(llmock_command: list[str]) -> Iterator[Llmock]:
+    yield from _serving(llmock_command)
+
+
+def _serving(command: list[str], *more: str) -> Iterator[Llmock]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    options = ["--port", str(port), "--stream-chunk-delay-ms", CHUNK_DELAY]
+    options = ["--port", str(port), "--stream-chunk-delay-ms", CHUNK_DELAY, *more]
     process = subprocess.Popen(
-        [*llmock_command, "serve", "--host", "127.0.0.1", *options],
+        [*command, "serve", "--host", "127.0.0.1", *options],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -280,3 +284,38 @@ async def test_a_faulty_call_is_told_to_the_model_and_never_run(llmock, tmp_path
         json.loads(sent[0]["tool_calls"][0]["function"]["arguments"]), dict
     )
     assert llmock.findings() == CLEAN
+
+
+#### A window that is too small
+
+
+@pytest.fixture(scope="session")
+def small_server(llmock_command: list[str]) -> Iterator[Llmock]:
+    yield from _serving(llmock_command, "--context-window", "8000")
+
+
+@pytest.mark.contract("CTX-15", "CTX-16")
+async def test_an_overflow_of_a_small_window_is_recovered_from(small_server, tmp_path):
+    small_server.call("POST", "reset")
+    effects: list[int] = []
+
+    @tool
+    async def look(n: int) -> str:
+        """Look at page n."""
+        effects.append(n)
+        return f"page {n}: " + "lorem ipsum dolor " * 900
+
+    calls = [
+        {"type": "reply", "tool_calls": [{"name": "look", "arguments": {"n": n}}]}
+        for n in range(3)
+    ]
+    small_server.play(*calls)
+    async with open_session(small_server, tmp_path, look) as session:
+        turn = await session.prompt("look at the pages")
+        assert turn.outcome == "completed"
+        assert text_of(turn).endswith(REPLY)
+        # The reply that was to be given to the refused request is not given again.
+        assert effects == [0, 1]
+        made = attempts(tmp_path, session)
+        assert "context_overflow" in [a["status"] for a in made]
+        assert "context_recovery" in [a["requestOrigin"] for a in made]
