@@ -124,7 +124,7 @@ Shown = tuple[str, str]
     ("seeded", "rows", "shown"),
     [
         (queue_claimed_with_messages, [], [("m1", "sent")]),
-        (queue_claimed_without, [("a", "queue", "returned", ())], []),
+        (queue_claimed_without, [("a", "queue", "waiting", ())], []),
         (steer_blocked, [("a", "queue", "waiting", ())], []),
         (steer_claimed, [], [("m1", "sent"), ("m2", "sent")]),
         (

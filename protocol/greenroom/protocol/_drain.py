@@ -80,7 +80,7 @@ def _recovered(
 ) -> InputChange:
     if row.state == "claimed":
         delivered = row.mode == "steer" or known(row)
-        return inputs.settle(row.id, "delivered" if delivered else "returned", now=now)
+        return inputs.settle(row.id, "delivered" if delivered else "released", now=now)
     if row.mode == "steer" and row.state == "blocked":
         return inputs.requeue(row.id, now=now)
     if row.mode == "steer" and not row.message_ids:

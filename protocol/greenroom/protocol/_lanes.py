@@ -41,7 +41,8 @@ MAX_QUEUED: Final = 5
 MAX_SENT: Final = 64
 """Prompts with somebody who waits for their turn, in one session."""
 
-Settlement = Literal["delivered", "returned"]
+Settlement = Literal["delivered", "returned", "released"]
+"""Of a claim: it had its turn; its turn failed; or nothing has come of it yet."""
 
 
 @attrs.frozen
@@ -324,15 +325,30 @@ class PendingInputs:
         row = self._blocked(input_id)
         return self._revise(row, state="pending", blocking=(), updated_at=now)
 
-    def degrade(self, input_id: str, parts: Parts, *, now: float) -> InputChange:
+    def degrade(
+        self,
+        input_id: str,
+        parts: Parts,
+        *,
+        now: float,
+        message_ids: tuple[MessageId, ...] | None = None,
+    ) -> InputChange:
         """Let a blocked input go on with *parts*, what is left of it.
+
+        *message_ids* are those that a steer has then.
 
         Raises:
             InputRefusedError: unknown or not blocked.
         """
         row = self._blocked(input_id)
+        ids = row.message_ids if message_ids is None else message_ids
         return self._revise(
-            row, state="pending", blocking=(), parts=parts, updated_at=now
+            row,
+            state="pending",
+            blocking=(),
+            parts=parts,
+            message_ids=ids,
+            updated_at=now,
         )
 
     #### Letting in
@@ -383,8 +399,8 @@ class PendingInputs:
         return self._revise(
             row,
             state="pending",
-            returned=True,
-            held=True,
+            returned=row.returned or settlement == "returned",
+            held=settlement == "returned",
             claimed_at=None,
             message_ids=(),
             updated_at=now,

@@ -16,6 +16,7 @@ from greenroom.protocol import (
     RunStarted,
     RunTerminal,
     StreamCompleted,
+    TextPart,
     ToolOutcome,
 )
 
@@ -51,9 +52,10 @@ async def test_a_run_that_could_not_start_has_done_nothing(tmp_path, how):
             await stage.session.prompt("go")
         assert stage.provider.requests == []
         assert stage.journal() == []
-        # The provisional assistant message is gone, the user's stays.
-        (user,) = await stage.session.messages()
-        assert user.role == "user"
+        # The provisional assistant message is gone, and what the user said is returned.
+        assert await stage.session.messages() == []
+        (row,) = await stage.session.inputs()
+        assert (row.delivery, row.parts) == ("returned", (TextPart("go"),))
 
 
 class Uncreated:

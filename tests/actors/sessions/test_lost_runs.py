@@ -8,7 +8,7 @@ from kit.rehearsal import Probe, calls_of, open_stage, replies, spy_on
 
 from greenroom.actors.providers import Call, Halt, Say
 from greenroom.engine import TurnFailedError
-from greenroom.protocol import DiskFullError
+from greenroom.protocol import DiskFullError, TextPart
 from greenroom.storage import MESSAGE_RETRACTED
 
 ASK = [Say("I ask."), Call("probe", {"n": 1}), Halt("tool_use")]
@@ -52,12 +52,14 @@ async def test_a_first_run_that_cannot_begin_leaves_no_message(tmp_path):
         spy_on(stage).fail = fails(("RunStarted", 1))
         with pytest.raises(TurnFailedError):
             await stage.session.prompt("go")
-        assert [m.role for m in await stage.session.messages()] == ["user"]
+        assert await stage.session.messages() == []
+        (row,) = await stage.session.inputs()
+        assert (row.delivery, row.parts) == ("returned", (TextPart("go"),))
 
 
 async def test_a_message_that_cannot_be_retracted_is_mended_by_the_next_load(tmp_path):
     async with open_stage(tmp_path, replies(DONE)) as stage:
-        spy_on(stage).fail = fails(("RunStarted", 1), (MESSAGE_RETRACTED, 1))
+        spy_on(stage).fail = fails(("RunStarted", 1), ("input/recorded", 1))
         with pytest.raises(TurnFailedError):
             await stage.session.prompt("go")
         assert (await stage.session.prompt("again")).outcome == "completed"

@@ -10,10 +10,12 @@ from ._follow import (
 from ._handle import SessionHandle as SessionHandle
 from ._hub import SlowWatcherError as SlowWatcherError
 from ._messages import (
+    AcceptedInput as AcceptedInput,
     AnswerInteraction as AnswerInteraction,
     AssignSession as AssignSession,
     CancelTurn as CancelTurn,
     ChangeSettings as ChangeSettings,
+    InputBlockedError as InputBlockedError,
     Prompt as Prompt,
     TurnFailedError as TurnFailedError,
     TurnRefusedError as TurnRefusedError,
@@ -27,6 +29,7 @@ from ._registry import (
     Sessions as Sessions,
     SessionWorld as SessionWorld,
 )
+from ._rewind import RewindRefusedError as RewindRefusedError, Rewound as Rewound
 from ._session import Session as Session
 from ._settings import changed_settings as changed_settings
 from ._turns import unresolved as unresolved

@@ -12,13 +12,16 @@ Order within a turn: user and assistant message, in the append that settles the 
 from __future__ import annotations
 
 import logging
-from typing import Any, Final, cast, final
+from collections.abc import Awaitable
+from typing import Any, Final, TypeVar, cast, final
 
 import attrs
 
+from greenroom.actors.context import Compacted
 from greenroom.actors.kernel import (
     Ask,
     AskAbandoned,
+    CancelCause,
     Context,
     DeadlineReached,
     Exited,
@@ -27,35 +30,52 @@ from greenroom.actors.kernel import (
     Stop,
 )
 from greenroom.protocol import (
+    InputChange,
     InternalError,
-    MessageId,
+    PendingInput,
+    PromptCommand,
     SessionSettings,
+    SteerCommand,
     StorageError,
+    Wake,
 )
-from greenroom.storage import (
-    message_fact,
-    settings_fact,
-)
+from greenroom.storage import settings_fact
 
+from ._compaction import (
+    CompactSession,
+    UndoCompaction,
+    compaction_ended,
+    start_compaction,
+    stop_compaction,
+    undo_compaction,
+)
+from ._drain import Drain
 from ._hub import JOIN_SECONDS
-from ._inbox import Accepted, Inbox
-from ._input import check_parts, opening, prompt_submitted
+from ._input import check_parts
+from ._intake import Intake
 from ._messages import (
+    AcceptedInput,
     AnswerInteraction,
     AssignSession,
     CancelTurn,
+    ChangeInputs,
     ChangeSettings,
+    InputStep,
     Prompt,
+    PutIn,
     TurnFailedError,
     TurnRefusedError,
     TurnResult,
     session_closing,
 )
+from ._rewind import ClearSession, RewindSession, clear, rewind
 from ._session import Session
 from ._settings import changed_settings, check_provider
-from ._turn import AnswerClock, Turn
-from ._turns import fresh_metadata, unresolved
+from ._turn import AnswerClock
+from ._turns import unresolved
 from ._work import Work
+
+T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
 
@@ -67,14 +87,16 @@ class SessionActor:
 
     session: Session
     _work: Work = attrs.field(init=False)
-    _inbox: Inbox = attrs.field(init=False)
+    _intake: Intake = attrs.field(init=False)
+    _drain: Drain = attrs.field(init=False)
     _first: object = attrs.field(default=None, init=False)
     _idle: bool = attrs.field(default=False, init=False)
     """It leaves only because nobody uses it: whoever comes to watch meanwhile stays."""
 
     def __attrs_post_init__(self) -> None:
         self._work = Work(self.session)
-        self._inbox = Inbox(self.session.history, self.session.waiters)
+        self._intake = Intake(self.session)
+        self._drain = Drain(self.session)
 
     #### Hosted: nothing to do
 
@@ -121,6 +143,7 @@ class SessionActor:
     async def _take(self, message: object, ctx: Context[Any]) -> None:
         try:
             await self._handle(message, ctx)
+            await self._drain.settle(ctx.clock.now())
             await self._advance(ctx)
         except StorageError as exc:
             self._give_up(exc)
@@ -129,15 +152,17 @@ class SessionActor:
         match message:
             case Started():
                 await self._work.restore_pause(ctx)
+                await self._intake.restore(ctx.clock.now())
             case Ask():
                 await self._handle_ask(cast("Ask[Any]", message), ctx)
             case CancelTurn():
                 await self._cancel(message, ctx)
             case Stop(cause=cause):
-                self.session.leaving, self.session.owes = True, False
+                self.session.leaving, self.session.wake = True, None
+                stop_compaction(self.session, cause)
                 await self._work.stop(cause, ctx)
             case Exited():
-                await self._work.run_exited(message, ctx)
+                await self._exited(message, ctx)
             case DeadlineReached(key="deltas"):
                 self.session.hub.flush()
             case DeadlineReached(key="blocks"):
@@ -154,6 +179,13 @@ class SessionActor:
                     "session %s ignored %r", self.session.id, type(message).__name__
                 )
 
+    async def _exited(self, exited: Exited, ctx: Context[Any]) -> None:
+        if compaction_ended(self.session, exited):
+            # What was taken in meanwhile has its turn now.
+            self.session.wake_up(Wake.COMPLETED)
+        else:
+            await self._work.run_exited(exited, ctx)
+
     def _forget_asker(self, reply: ReplySlot[Any]) -> None:
         self._work.held.forget(reply)
         self.session.waiters.leave(reply)
@@ -164,40 +196,51 @@ class SessionActor:
             return
         match ask.request:
             case Prompt() as request:
-                await self._prompt(request, ask.reply)
+                await self._prompt(request, ask.reply, ctx)
+            case PutIn() as request:
+                await self._put_in(request, ask.reply, ctx)
+            case ChangeInputs(step=step):
+                await self._change_inputs(step, ask.reply, ctx)
             case AnswerInteraction():
                 await self._work.answer_or_hold(ask, ctx)
             case ChangeSettings(changes=changes):
                 await self._change_settings(changes, ask.reply, ctx)
             case AssignSession() as request:
                 await self._assign(request, ask.reply, ctx)
+            case RewindSession() as request:
+                await _settle(ask.reply, rewind(self.session, request, ctx.ids))
+            case CompactSession() as request:
+                self._compact(request, ask.reply, ctx)
+            case UndoCompaction():
+                await _settle(ask.reply, undo_compaction(self.session))
+            case ClearSession():
+                await _settle(ask.reply, clear(self.session, ctx.ids))
             case other:
                 ask.reply.set_error(
                     InternalError(f"a session takes no {type(other).__name__}")
                 )
 
     async def _advance(self, ctx: Context[Any]) -> None:
-        # The one place that starts the next turn.
-        while (
-            self.session.turn is None and self.session.owes and not self.session.leaving
-        ):
-            self.session.owes = await self._begin_next(ctx)
-
-    async def _begin_next(self, ctx: Context[Any]) -> bool:
-        # Returns whether the inbox may hold another command.
-        if self.session.settings.provider not in self.session.ports.providers:
-            # What is in it stays there until the settings name one that is set up.
-            return False
-        command = await self._inbox.next(self.session.ports.record)
-        if command is not None:
-            await self._begin_turn(command, ctx)
-        return command is not None
+        # The one place that lets the next in.
+        session = self.session
+        while session.is_free and session.wake is not None and not session.leaving:
+            if session.settings.provider not in session.ports.providers:
+                # It waits until the settings name one that is set up.
+                session.wake = None
+                return
+            await self._intake.admit(ctx.clock.now())
+            if await self._drain.let_in(ctx):
+                self._work.start_loop(ctx)
 
     def _give_up(self, exc: StorageError) -> None:
         # The store does not take what has to be written: unload. What is on the tape
         # and in the inbox stays there, for whoever loads the session next.
         _LOG.warning("session %s is unloaded: %s", self.session.id, exc)
-        self.session.leaving, self.session.owes = True, False
+        session = self.session
+        session.leaving, session.wake = True, None
+        if session.turn is None and session.hub.state == "generating":
+            # Its turn was being opened.
+            session.hub.status("error")
         failure = TurnFailedError(f"the turn could not be stored: {exc}")
         failure.hint = exc.hint
         failure.__cause__ = exc
@@ -205,23 +248,33 @@ class SessionActor:
 
     #### Input
 
-    async def _prompt(self, request: Prompt, reply: ReplySlot[TurnResult]) -> None:
+    async def _prompt(
+        self, request: Prompt, reply: ReplySlot[TurnResult], ctx: Context[Any]
+    ) -> None:
+        command_id, now = request.command_id, ctx.clock.now()
+        command = PromptCommand(request.parts)
         try:
-            if not self.session.unread.read(request):
-                raise TurnRefusedError(
-                    "withdrawn_command", "the command was taken back by a cancel"
-                )
+            self._check_unread(request)
             check_parts(request.parts)
             self._check_prompt(request)
-            await self._inbox.take_in(self.session.ports.record, request, reply)
+            taken = await self._intake.take_prompt(command_id, command, reply, now)
         except Exception as exc:
             reply.set_error(exc)
             return
-        self.session.owes = True
+        if isinstance(taken, InputChange):
+            await self._intake.adopt(taken, command_id, command, now)
+        elif taken == "straight" and await self._drain.let_straight_in(request, ctx):
+            self._work.start_loop(ctx)
+
+    def _check_unread(self, request: Prompt | PutIn) -> None:
+        if not self.session.unread.read(request):
+            raise TurnRefusedError(
+                "withdrawn_command", "the command was taken back by a cancel"
+            )
 
     def _check_prompt(self, request: Prompt) -> None:
         turn = self.session.turn
-        if turn is not None and turn.command_id == request.command_id:
+        if turn is not None and turn.takes(request.command_id):
             # Sent again: one more waits for the turn that it began.
             return
         if turn is not None and unresolved(turn.message):
@@ -234,29 +287,55 @@ class SessionActor:
     def _check_provider(self) -> None:
         check_provider(self.session.settings.provider, self.session.ports.providers)
 
-    async def _begin_turn(self, command: Accepted, ctx: Context[Any]) -> None:
-        session = self.session
-        user, message = opening(
-            command.command_id,
-            command.parts,
-            reply_id=MessageId(ctx.ids.uuid()),
-            order=self.session.history.next_order,
-            metadata=fresh_metadata(session.settings.provider, session.settings.model),
-            now=ctx.clock.now(),
-        )
-        facts = [message_fact(user), message_fact(message)]
-        await self.session.ports.record.append(facts, settles=[command.command_id])
-        self.session.ports.tell_hooks(prompt_submitted(self.session.id, user))
-        self.session.history.append(user)
-        self.session.turn = Turn(message, command.command_id)
-        self._work.start_loop(ctx)
+    async def _put_in(
+        self, request: PutIn, reply: ReplySlot[AcceptedInput], ctx: Context[Any]
+    ) -> None:
+        command_id, command, now = request.command_id, request.command, ctx.clock.now()
+        try:
+            self._check_unread(request)
+            check_parts(command.parts)
+            taken = await self._intake.put_in(request, now)
+            if isinstance(taken, InputChange):
+                await self._intake.adopt(taken, command_id, command, now)
+        except Exception as exc:
+            reply.set_error(exc)
+            return
+        reply.set_value(self._intake.state_of(command_id))
+        if isinstance(command, SteerCommand):
+            self._work.make_way()
+
+    async def _change_inputs(
+        self,
+        step: InputStep,
+        reply: ReplySlot[tuple[PendingInput, ...]],
+        ctx: Context[Any],
+    ) -> None:
+        try:
+            rows = await self._intake.change(step, ctx)
+        except Exception as exc:
+            reply.set_error(exc)
+            return
+        reply.set_value(rows)
+        if self.session.inputs.steers:
+            self._work.make_way()
 
     async def _cancel(self, message: CancelTurn, ctx: Context[Any]) -> None:
         turn, wanted = self.session.turn, message.command_id
-        if wanted is not None and (turn is None or turn.command_id != wanted):
-            await self._inbox.withdraw(self.session.ports.record, wanted)
-        else:
-            await self._work.cancel(message.cause, ctx)
+        if wanted is not None and (turn is None or not turn.takes(wanted)):
+            await self._intake.withdraw(wanted, ctx.clock.now())
+            return
+        stop_compaction(self.session, message.cause)
+        await self._work.cancel(message.cause, ctx)
+        if wanted is None and message.cause is CancelCause.USER_STOP:
+            await self._intake.hold(ctx.clock.now())
+
+    def _compact(
+        self, request: CompactSession, reply: ReplySlot[Compacted], ctx: Context[Any]
+    ) -> None:
+        try:
+            start_compaction(self.session, request, reply, ctx)
+        except Exception as exc:
+            reply.set_error(exc)
 
     #### Settings
 
@@ -275,8 +354,8 @@ class SessionActor:
             reply.set_error(exc)
             return
         self.session.settings = settings
-        # What waits in the inbox may have waited for this.
-        self.session.owes = True
+        # What waits may have waited for this.
+        self.session.wake_up(Wake.COMPLETED)
         reply.set_value(settings)
 
     async def _assign(
@@ -298,3 +377,10 @@ class SessionActor:
             return
         self.session.settings = settings
         reply.set_value(settings)
+
+
+async def _settle(reply: ReplySlot[T], work: Awaitable[T]) -> None:
+    try:
+        reply.set_value(await work)
+    except Exception as exc:
+        reply.set_error(exc)

@@ -20,6 +20,7 @@ from greenroom.protocol import (
     Event,
     GreenroomError,
     MessageRecord,
+    PendingInput,
     Plan,
     SessionId,
     Snapshot,
@@ -28,7 +29,7 @@ from greenroom.protocol import (
     events_of,
     item_kind,
 )
-from greenroom.storage import Reader, SessionRow
+from greenroom.storage import SESSION_REWOUND, Reader, SessionRow
 
 from ._hub import Feed, Hub
 from ._ports import StoreReaders
@@ -39,7 +40,8 @@ PAGE: Final = 256
 
 
 class UnknownCursorError(GreenroomError):
-    """The cursor is none of this session: nothing has that sequence number yet."""
+    """The cursor is none of this session: nothing has that sequence number yet, or
+    what it has seen was taken back."""
 
     code = "unknown_cursor"
     hint = "follow without a cursor to begin with a snapshot"
@@ -50,6 +52,9 @@ class _Seen:
     row: SessionRow
     messages: list[MessageRecord]
     plan: Plan | None
+    inputs: tuple[PendingInput, ...]
+    rewound: int
+    """Where messages were last taken back; no event tells of one that was."""
 
 
 @final
@@ -116,7 +121,8 @@ async def follow(
 
     Raises:
         SessionNotFoundError: there is no such session.
-        UnknownCursorError: *after* is beyond the end of the tape, or negative.
+        UnknownCursorError: *after* is beyond the end of the tape, or negative, or from
+            before messages were taken back.
     """
     hub = sessions.hub(session_id)
     feed = hub.open_feed()
@@ -127,6 +133,11 @@ async def follow(
         active = _active(sessions, session_id)
         _catch_up(hub, feed, active)
         head = seen.row.head
+        if after is not None and after < seen.rewound:
+            raise UnknownCursorError(
+                f"can't follow after {after}: the conversation of session "
+                f"{session_id[:80]!r} was taken back since"
+            )
         if after is None:
             yield Follower(_snapshot(hub, seen, active), feed, readers, head, head)
         elif 0 <= after <= head:
@@ -146,7 +157,10 @@ def _look(reader: Reader, session_id: SessionId) -> _Seen:
     if row is None:
         raise SessionNotFoundError(session_id)
     messages = reader.messages(session_id, None, SNAPSHOT_MESSAGES)
-    return _Seen(row, messages, reader.plan(session_id))
+    inputs = reader.pending_inputs(session_id).rows
+    taken_back = reader.named(session_id, SESSION_REWOUND, limit=1)
+    rewound = taken_back[0].seq if taken_back else 0
+    return _Seen(row, messages, reader.plan(session_id), inputs, rewound)
 
 
 def _active(sessions: Sessions, session_id: SessionId) -> ActiveRun | None:
@@ -170,6 +184,7 @@ def _snapshot(hub: Hub, seen: _Seen, active: ActiveRun | None) -> Snapshot:
         status_version=hub.version,
         messages=messages,
         plan=seen.plan,
+        inputs=seen.inputs,
     )
 
 

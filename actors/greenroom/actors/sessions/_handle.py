@@ -9,33 +9,53 @@ from typing import Any, Final, TypeVar, final
 import attrs
 import trio
 
+from greenroom.actors.context import Compacted
 from greenroom.actors.kernel import ActorExitedError, CancelCause, Ids, Normal, Request
 from greenroom.protocol import (
     ActionBlock,
     Answer,
     ImagePart,
     MessageRecord,
+    Parts,
+    PendingInput,
+    QueueCommand,
     SessionId,
     SessionSettings,
+    SteerCommand,
     TextPart,
 )
 
+from ._compaction import CompactSession, UndoCompaction
 from ._follow import Follower, follow
 from ._messages import (
+    AcceptedInput,
     AnswerInteraction,
     CancelTurn,
+    ChangeInputs,
     ChangeSettings,
+    DegradeInput,
+    DeleteInput,
+    EditInput,
+    MoveInput,
+    PromoteInput,
     Prompt,
+    PutIn,
+    ReleaseInputs,
+    RetryInput,
     TurnResult,
 )
 from ._ports import StoreReaders
 from ._registry import STOP_SECONDS, Sessions
+from ._rewind import ClearSession, RewindSession, Rewound
 from ._turns import unresolved
 
 MAX_LOADS: Final = 3
 """How often a request loads a session that was unloaded with the request unread."""
 
 R = TypeVar("R")
+
+Content = str | Sequence[TextPart | ImagePart]
+"""What the user says."""
 
 
 @final
@@ -57,9 +77,7 @@ class SessionHandle:
         loaded = self._sessions.loaded(self.id)
         return None if loaded is None else loaded.session.settings
 
-    async def prompt(
-        self, content: str | Sequence[TextPart | ImagePart], *, command_id: str = ""
-    ) -> TurnResult:
+    async def prompt(self, content: Content, *, command_id: str = "") -> TurnResult:
         """Send a message and return when the turn ends; a pause is not the end.
 
         The message is durable before anything is done about it. A *command_id* makes
@@ -68,10 +86,11 @@ class SessionHandle:
 
         Raises:
             TurnRefusedError: not taken, nothing was written.
+            InputBlockedError: it waits for a decision of the user.
             TurnFailedError: the turn could not be run or stored.
             SessionHeldError: another engine owns the session.
         """
-        parts = (TextPart(content),) if isinstance(content, str) else tuple(content)
+        parts = _parts(content)
         command_id = command_id or self._ids.uuid()
         try:
             # Outside the gate: a deletion ends a turn, however long, and awaits none.
@@ -80,6 +99,97 @@ class SessionHandle:
             stop = CancelTurn(CancelCause.PARENT, command_id)
             self._tell(stop, key=("cancel", command_id))
             raise
+
+    async def queue(self, content: Content, *, command_id: str = "") -> AcceptedInput:
+        """Let an input wait until the session is idle; returns when it is durable.
+
+        At most 5 wait (PIN-02). A *command_id* makes putting it in again safe: the same
+        id with the same content is one input, and tells where that stands now.
+
+        Raises:
+            InputRefusedError: the queue is full.
+            TurnRefusedError: not taken; other content under the same id.
+        """
+        command = QueueCommand(_parts(content))
+        return await self._ask(PutIn(command, command_id or self._ids.uuid()))
+
+    async def steer(
+        self,
+        content: Content,
+        *,
+        expected_turn: str | None = None,
+        command_id: str = "",
+    ) -> AcceptedInput:
+        """Say something to the turn that runs; returns when it is durable.
+
+        The turn makes way at its next settled batch of tools, or at once if nothing
+        has come of it yet; without one the input is let in. *expected_turn* is the id
+        of the assistant's message of the turn that is meant.
+
+        Raises:
+            InputRefusedError: another turn runs, or none; too much was said already.
+            TurnRefusedError: not taken.
+        """
+        command = SteerCommand(_parts(content), expected_turn)
+        return await self._ask(PutIn(command, command_id or self._ids.uuid()))
+
+    async def inputs(self) -> tuple[PendingInput, ...]:
+        """Return what waits, in the order in which it is let in; loads nothing."""
+        return (await self._readers.read(lambda r: r.pending_inputs(self.id))).rows
+
+    async def edit_input(
+        self, input_id: str, content: Content
+    ) -> tuple[PendingInput, ...]:
+        """Replace what a queued input says, and return what waits then.
+
+        Raises:
+            InputRefusedError: unknown, said to a turn already, or on its way.
+        """
+        return await self._ask(ChangeInputs(EditInput(input_id, _parts(content))))
+
+    async def move_input(self, input_id: str, to: int) -> tuple[PendingInput, ...]:
+        """Move a queued input to place *to*, from 1, which is clamped.
+
+        Raises:
+            InputRefusedError: unknown, said to a turn already, or on its way.
+        """
+        return await self._ask(ChangeInputs(MoveInput(input_id, to)))
+
+    async def delete_input(self, input_id: str) -> tuple[PendingInput, ...]:
+        """Take an input back that is not on its way.
+
+        Raises:
+            InputRefusedError: unknown, or on its way.
+        """
+        return await self._ask(ChangeInputs(DeleteInput(input_id)))
+
+    async def promote_input(self, input_id: str) -> tuple[PendingInput, ...]:
+        """Say a queued input to the turn that runs.
+
+        Raises:
+            InputRefusedError: unknown, said to a turn already, or on its way.
+        """
+        return await self._ask(ChangeInputs(PromoteInput(input_id)))
+
+    async def retry_input(self, input_id: str) -> tuple[PendingInput, ...]:
+        """Try a blocked input again as it is, after a change of the model (PIN-12).
+
+        Raises:
+            InputRefusedError: unknown, or not blocked.
+        """
+        return await self._ask(ChangeInputs(RetryInput(input_id)))
+
+    async def degrade_input(self, input_id: str) -> tuple[PendingInput, ...]:
+        """Let a blocked input go on without what can't be sent (PIN-12).
+
+        Raises:
+            InputRefusedError: unknown, not blocked, or nothing is left of it.
+        """
+        return await self._ask(ChangeInputs(DegradeInput(input_id)))
+
+    async def release_inputs(self) -> tuple[PendingInput, ...]:
+        """Let what is held go on, also after a turn that failed."""
+        return await self._ask(ChangeInputs(ReleaseInputs()))
 
     async def answer(self, interaction_id: str, answer: Answer) -> None:
         """Answer a pending permission or question; returns when it is durable.
@@ -97,6 +207,57 @@ class SessionHandle:
             TurnRefusedError: no such setting, or a wrong value.
         """
         return await self._ask(ChangeSettings(dict(changes)))
+
+    async def rewind(
+        self, through: str | None, *, files: bool = False, dry_run: bool = False
+    ) -> Rewound:
+        """Take the conversation back: the message *through* is the last one then.
+
+        It is the end of a turn, or ``None`` for the beginning. What is taken back stays
+        on the tape. With *files*, what ``write`` and ``edit`` changed in those turns is
+        put back first, all of it or, if one file was changed since, nothing; what
+        commands did is not. A *dry_run* only tells. Watchers are to follow anew.
+
+        Raises:
+            RewindRefusedError: not at rest, no such place, or the files say no.
+            StorageError: no message was taken back; files may have been put back.
+        """
+        return await self._ask(RewindSession(through, files, dry_run))
+
+    async def clear(self) -> None:
+        """Forget all that was said, and what waits; the settings stay (TAP-04).
+
+        Raises:
+            RewindRefusedError: a turn is not over.
+            StorageError: nothing was forgotten.
+        """
+        await self._ask(ClearSession())
+
+    async def compact(self, focus: str = "") -> Compacted:
+        """Hide what was said so far behind a summary; the tape keeps all of it.
+
+        For a session at rest. Input that comes meanwhile has its turn afterwards. If
+        no summary can be made nothing is hidden, and the result says why. Cancelling
+        this call lets it go on; `cancel` stops it, and then nothing has changed.
+
+        Args:
+            focus: what is important, for whoever makes the summary.
+
+        Raises:
+            TurnRefusedError: a turn or another compaction goes on (``session_busy``).
+            TurnFailedError: it was stopped, or could not be stored.
+        """
+        return await self._ask(CompactSession(focus))
+
+    async def undo_compaction(self) -> bool:
+        """Show again what the newest compaction has hidden; whether there was one.
+
+        Once more goes one further back.
+
+        Raises:
+            TurnRefusedError: a turn or a compaction goes on (``session_busy``).
+        """
+        return await self._ask(UndoCompaction())
 
     async def cancel(self) -> None:
         """Stop the turn, if there is one; returns when it has settled, 5 s at most.
@@ -132,7 +293,10 @@ class SessionHandle:
 
     async def interactions(self) -> tuple[ActionBlock, ...]:
         """Return what waits for an answer, the next one first."""
-        newest = await self.messages(limit=1)
+        # Behind it there may be what the user said to its turn.
+        newest = await self._readers.read(
+            lambda r: r.messages(self.id, None, 1, "assistant")
+        )
         return unresolved(newest[0]) if newest else ()
 
     async def _ask(self, request: Request[R]) -> R:
@@ -156,3 +320,7 @@ class SessionHandle:
         loaded = self._sessions.loaded(self.id)
         if loaded is not None:
             loaded.ref.tell_control(message, key=key)
+
+
+def _parts(content: Content) -> Parts:
+    return (TextPart(content),) if isinstance(content, str) else tuple(content)

@@ -10,12 +10,18 @@ first run, or a command that may have been sent before, asks for the whole.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import final
 
 import attrs
 
-from greenroom.protocol import Account, MessageRecord, SessionSettings, ViewBuilder
+from greenroom.protocol import (
+    Account,
+    MessageRecord,
+    SessionSettings,
+    ViewBuilder,
+    command_of,
+)
 from greenroom.protocol.context import (
     Boundary,
     Chosen,
@@ -40,6 +46,8 @@ class History:
     """Where what the model is shown begins; ``None``: at the first message."""
     chosen: Chosen = attrs.field(factory=choose_policy)
     """How views are made."""
+    pressed: bool = False
+    """A request was too large since the boundary moved, and nobody said so (CTX-19)."""
     _ids: set[str] = attrs.field(init=False)
     _view: ViewBuilder | None = None
     _made_for: tuple[str, str, str] | None = None
@@ -62,6 +70,18 @@ class History:
         self._records[:0] = older
         self._ids.update(record.id for record in older)
         self._read_before = None
+
+    @property
+    def records(self) -> tuple[MessageRecord, ...]:
+        """All finished messages, oldest first."""
+        assert self._read_before is None
+        return tuple(self._records)
+
+    @property
+    def pinned(self) -> MessageRecord | None:
+        """The user's message that every request holds; ``None``: there is none."""
+        users = (record for record in self._records if record.role == "user")
+        return next(users, None) if self.chosen.pins else None
 
     @property
     def next_order(self) -> int:
@@ -100,17 +120,34 @@ class History:
             self._view, self._made_for = self._make(settings), wanted
         return self._view.fork()
 
+    def retract(self, message_ids: Collection[str]) -> None:
+        """Take messages out. What they cost stays spent, their ids stay used."""
+        if not message_ids:
+            return
+        # Counted first, so that a limit counts what came to nothing as well.
+        _ = self.account
+        self._records = [r for r in self._records if r.id not in message_ids]
+        self._counted = len(self._records)
+        self._view = None
+
     def holds(self, message_id: str) -> bool:
-        """Whether a message has that id."""
+        """Whether a message has that id, or had it before it was retracted."""
         assert self._read_before is None
         return message_id in self._ids
 
-    def reply_to(self, message_id: str) -> MessageRecord | None:
-        """Return the assistant's answer to the user's message of that id."""
+    def took(self, command_id: str) -> bool:
+        """Whether a user's message is here that the command brought."""
         assert self._read_before is None
-        for user, reply in zip(self._records, self._records[1:], strict=False):
-            if user.id == message_id and reply.role == "assistant":
-                return reply
+        return any(_is_of(record, command_id) for record in self._records)
+
+    def reply_to(self, command_id: str) -> MessageRecord | None:
+        """Return the assistant's answer to what the command brought."""
+        assert self._read_before is None
+        asked = False
+        for record in self._records:
+            if asked and record.role == "assistant":
+                return record
+            asked = asked or _is_of(record, command_id)
         return None
 
     def _make(self, settings: SessionSettings) -> ViewBuilder:
@@ -140,4 +177,8 @@ class History:
 
     def move_boundary(self, boundary: Boundary) -> None:
         """Show from *boundary* on, which is on the tape; views that exist stay."""
-        self.boundary, self._view = boundary, None
+        self.boundary, self._view, self.pressed = boundary, None, False
+
+
+def _is_of(record: MessageRecord, command_id: str) -> bool:
+    return record.role == "user" and command_of(record) == command_id

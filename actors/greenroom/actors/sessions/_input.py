@@ -6,22 +6,24 @@ import base64
 import binascii
 from typing import Final
 
+import msgspec
+
 from greenroom.protocol import (
     MAX_BLOCK_BYTES,
     MAX_HOOK_TEXT,
-    Block,
-    ImageBlock,
     ImagePart,
-    ItemId,
+    InputReceipt,
     MessageId,
     MessageMetadata,
     MessageRecord,
+    Parts,
+    PendingInput,
     SessionId,
     TextBlock,
     TextPart,
     UserPromptSubmit,
     canonical_json,
-    safe_text,
+    user_message,
 )
 
 from ._messages import TurnRefusedError
@@ -33,8 +35,6 @@ MAX_IMAGE_CHARS: Final = 700_000
 """Base64 of the images of one prompt: what still fits a fact."""
 
 MAX_PARTS: Final = 64
-Parts = tuple[TextPart | ImagePart, ...]
-"""The input of one turn."""
 
 IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
@@ -70,52 +70,62 @@ def check_parts(parts: Parts) -> None:
         _check_image(image)
 
 
-def user_blocks(message_id: str, parts: Parts) -> tuple[Block, ...]:
-    """Return the blocks of a user's message."""
-    return tuple(
-        TextBlock(id=ItemId(f"{message_id}.{number}"), text=safe_text(part.text))
-        if isinstance(part, TextPart)
-        else ImageBlock(
-            id=ItemId(f"{message_id}.{number}"),
-            media_type=part.media_type,
-            data=part.data,
-        )
-        for number, part in enumerate(parts)
+def prompt_message(
+    command_id: str, parts: Parts, *, order: int, now: float
+) -> MessageRecord:
+    """Return the message of a prompt that went straight to its turn: it has its id."""
+    return user_message(MessageId(command_id), parts, order=order, now=now)
+
+
+def queued_message(
+    row: PendingInput, message_id: MessageId, *, order: int, now: float
+) -> MessageRecord:
+    """Return the message that a row of the queue has while its turn runs."""
+    receipt = InputReceipt(
+        mode="queue",
+        read_at=now,
+        input_id=None if message_id == row.id else row.id,
     )
+    parts = row.parts or ()
+    return user_message(message_id, parts, order=order, now=now, receipt=receipt)
 
 
-def opening(
-    command_id: str,
+def steer_message(
+    message_id: MessageId,
     parts: Parts,
     *,
-    reply_id: MessageId,
     order: int,
-    metadata: MessageMetadata,
     now: float,
-) -> tuple[MessageRecord, MessageRecord]:
-    """Return the two messages that a turn begins with: the input, and its reply.
-
-    The user's message has the id of its command.
-    """
-    user = MessageRecord(
-        id=MessageId(command_id),
-        order_seq=order,
-        role="user",
-        status="sent",
-        blocks=user_blocks(command_id, parts),
-        created_at=now,
-        updated_at=now,
+    input_id: str | None = None,
+) -> MessageRecord:
+    """Return the message of a steer, which nobody has read yet (PIN-03)."""
+    receipt = InputReceipt(mode="steer", input_id=input_id)
+    return user_message(
+        message_id, parts, order=order, now=now, status="pending", receipt=receipt
     )
-    reply = MessageRecord(
-        id=reply_id,
-        order_seq=order + 1,
+
+
+def read_message(message: MessageRecord, now: float) -> MessageRecord:
+    """Return the *message* of a steer once its turn begins (PIN-05)."""
+    receipt = message.metadata.input_receipt or InputReceipt(mode="steer")
+    receipt = msgspec.structs.replace(receipt, read_at=now)
+    metadata = msgspec.structs.replace(message.metadata, input_receipt=receipt)
+    return msgspec.structs.replace(message, metadata=metadata, updated_at=now)
+
+
+def pending_reply(
+    message_id: MessageId, order: int, metadata: MessageMetadata, now: float
+) -> MessageRecord:
+    """Return the assistant's message that a turn begins with."""
+    return MessageRecord(
+        id=message_id,
+        order_seq=order,
         role="assistant",
         status="pending",
         metadata=metadata,
         created_at=now,
         updated_at=now,
     )
-    return user, reply
 
 
 def prompt_submitted(session_id: SessionId, user: MessageRecord) -> UserPromptSubmit:

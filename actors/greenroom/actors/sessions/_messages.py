@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -10,11 +10,16 @@ import attrs
 from greenroom.actors.kernel import CancelCause, Request
 from greenroom.protocol import (
     Answer,
+    Delivery,
     GreenroomError,
     ImagePart,
     MessageRecord,
+    Parts,
+    PendingInput,
+    QueueCommand,
     RunOutcome,
     SessionSettings,
+    SteerCommand,
     TextBlock,
     TextPart,
     Usage,
@@ -72,6 +77,92 @@ class Prompt(Request[TurnResult]):
 
 
 @attrs.frozen
+class AcceptedInput:
+    """An input that was taken in, and where it stands."""
+
+    input_id: str
+    """Its row: that of the open steer, where it was added to one."""
+    delivery: Delivery
+    row: PendingInput | None
+    """While it waits or is on its way; ``None`` once it is delivered or deleted."""
+
+
+@attrs.frozen
+class PutIn(Request[AcceptedInput]):
+    """Queue an input, or say it to the turn that runs; the same id is one input."""
+
+    command: QueueCommand | SteerCommand
+    command_id: str
+
+
+@attrs.frozen
+class EditInput:
+    """Replace what a queued input says."""
+
+    input_id: str
+    parts: Parts
+
+
+@attrs.frozen
+class MoveInput:
+    """Move a queued input to a place, from 1; beyond the ends it is clamped."""
+
+    input_id: str
+    to: int
+
+
+@attrs.frozen
+class DeleteInput:
+    """Take an input back that is not on its way."""
+
+    input_id: str
+
+
+@attrs.frozen
+class PromoteInput:
+    """Say a queued input to the turn that runs."""
+
+    input_id: str
+
+
+@attrs.frozen
+class RetryInput:
+    """Try a blocked input again as it is."""
+
+    input_id: str
+
+
+@attrs.frozen
+class DegradeInput:
+    """Let a blocked input go on without what can't be sent."""
+
+    input_id: str
+
+
+@attrs.frozen
+class ReleaseInputs:
+    """Let what waits go on, whatever it waits for."""
+
+
+InputStep = (
+    EditInput
+    | MoveInput
+    | DeleteInput
+    | PromoteInput
+    | RetryInput
+    | DegradeInput
+    | ReleaseInputs
+)
+
+
+@attrs.frozen
+class ChangeInputs(Request[tuple[PendingInput, ...]]):
+    """Change what waits; answered with what waits then."""
+
+    step: InputStep
+
+
+@attrs.frozen
 class AnswerInteraction(Request[None]):
     """Answer a pending permission or question."""
 
@@ -118,6 +209,18 @@ class TurnRefusedError(GreenroomError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class InputBlockedError(GreenroomError):
+    """The input was taken in, and needs a decision before it can have its turn."""
+
+    code = "input_blocked"
+    hint = "change the model and retry the input, or degrade or delete it"
+
+    def __init__(self, input_id: str, reasons: Sequence[str]) -> None:
+        super().__init__(f"input {input_id[:80]!r} waits: {'; '.join(reasons)}")
+        self.input_id = input_id
+        self.reasons = tuple(reasons)
 
 
 def session_closing() -> TurnRefusedError:

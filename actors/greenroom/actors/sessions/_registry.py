@@ -15,7 +15,13 @@ from typing import Any, Final, final
 import attrs
 import trio
 
-from greenroom.actors.context import Beginning, SessionViews, Windows, read_beginning
+from greenroom.actors.context import (
+    Beginning,
+    CompactionSetup,
+    SessionViews,
+    Windows,
+    read_beginning,
+)
 from greenroom.actors.gates import Gates
 from greenroom.actors.hooks import no_hooks
 from greenroom.actors.kernel import CancelCause, Clock, Ids, Ref, System
@@ -26,11 +32,13 @@ from greenroom.protocol import (
     GreenroomError,
     HookEvent,
     MessageRecord,
+    Parts,
     Plan,
     RunId,
     SessionId,
     SessionSettings,
     StorageError,
+    command_of,
     tool_layer_mode,
 )
 from greenroom.protocol.context import Chosen, choose_policy
@@ -52,6 +60,7 @@ from greenroom.storage import (
 )
 
 from ._actor import SessionActor
+from ._attachments import Attachments, image_reasons
 from ._history import History, ReadBefore
 from ._hub import Hub
 from ._ports import PieceWriter, StoreReaders
@@ -59,6 +68,7 @@ from ._record import SessionRecord
 from ._session import Session
 from ._turn import Cost, SessionPorts, Turn, no_price, unheard
 from ._turns import unresolved
+from ._waiting import Waiting, read_waiting
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
 
@@ -132,6 +142,8 @@ class SessionWorld:
     windows: Windows = attrs.field(factory=Windows)
     """How many tokens requests to a model may have."""
     view_policy: Chosen = attrs.field(factory=choose_policy)
+    compaction: CompactionSetup | None = None
+    """What histories are compacted with; ``None``: they are not."""
     cost: Cost = no_price
     """What usage of a provider's model costs."""
     gates: Mapping[str, RateGate] = attrs.field(factory=dict[str, RateGate])
@@ -218,7 +230,7 @@ class Sessions:
             raise
         begun = Beginning(incarnation)
         history = History([], chosen=self.world.view_policy)
-        return self._start(record, settings, history, None, begun)
+        return self._start(record, settings, history, None, begun, Waiting())
 
     async def open(self, session_id: SessionId) -> Loaded:
         """Return the session's actor, loading it if it is not.
@@ -272,7 +284,7 @@ class Sessions:
         grant = await self.acquire(session_id)
         try:
             head = await self._recover(grant)
-            row, newest, plan, begun = await self.world.readers.read(
+            row, newest, plan, begun, waiting = await self.world.readers.read(
                 lambda reader: _read_session(reader, session_id)
             )
             record = self._record(grant, head)
@@ -284,9 +296,13 @@ class Sessions:
         more = self._read_before(session_id) if len(newest) == NEWEST else None
         turn = _open_turn(newest)
         history = History(
-            newest, more, boundary=begun.boundary, chosen=self.world.view_policy
+            newest,
+            more,
+            boundary=begun.boundary,
+            chosen=self.world.view_policy,
+            pressed=begun.pressed,
         )
-        return self._start(record, row.settings, history, turn, begun)
+        return self._start(record, row.settings, history, turn, begun, waiting)
 
     def _read_before(self, session_id: SessionId) -> ReadBefore:
         async def read(order: int) -> list[MessageRecord]:
@@ -324,6 +340,7 @@ class Sessions:
         history: History,
         turn: Turn | None,
         begun: Beginning,
+        waiting: Waiting,
     ) -> Loaded:
         world = self.world
         session_id = record.session_id
@@ -345,7 +362,9 @@ class Sessions:
             tell_hooks=world.tell_hooks,
             prepare=world.prepare,
             contribute=world.contribute,
+            compaction=world.compaction,
             turn_settled=world.turn_settled,
+            attachments=_attachments(world.providers),
         )
         session = Session(
             session_id,
@@ -354,6 +373,8 @@ class Sessions:
             ports,
             record.hub,
             turn,
+            waiting.inputs,
+            list(waiting.steered),
             idle_seconds=world.idle_seconds,
         )
         ref = self.start(session_id, SessionActor(session))
@@ -446,15 +467,23 @@ class Sessions:
             del self._hubs[session_id]
 
 
+def _attachments(providers: Mapping[str, Provider]) -> Attachments:
+    def reasons(parts: Parts, settings: SessionSettings) -> tuple[str, ...]:
+        return image_reasons(parts, providers.get(settings.provider), settings)
+
+    return reasons
+
+
 def _read_session(
     reader: Reader, session_id: SessionId
-) -> tuple[SessionRow, list[MessageRecord], Plan | None, Beginning]:
+) -> tuple[SessionRow, list[MessageRecord], Plan | None, Beginning, Waiting]:
     row = reader.session(session_id)
     if row is None:
         raise SessionNotFoundError(session_id)
-    newest = reader.messages(session_id, limit=NEWEST)
+    waiting = read_waiting(reader, session_id)
+    newest = reader.messages(session_id, waiting.begins, NEWEST)
     begun = read_beginning(reader, session_id)
-    return row, newest, reader.plan(session_id), begun
+    return row, newest, reader.plan(session_id), begun, waiting
 
 
 def _older_messages(
@@ -475,5 +504,5 @@ def _open_turn(newest: list[MessageRecord]) -> Turn | None:
     # user's message before it has the id of the command that began it.
     if newest and newest[-1].status == "pending" and unresolved(newest[-1]):
         message = newest.pop()
-        return Turn(message, newest[-1].id if newest else "")
+        return Turn(message, command_of(newest[-1]) if newest else "")
     return None

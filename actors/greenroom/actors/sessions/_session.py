@@ -6,17 +6,36 @@ the actor, and the parts that it calls, change it.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Any, final
 
 import attrs
 
-from greenroom.protocol import SessionId, SessionSettings
+from greenroom.actors.context import Compacted
+from greenroom.actors.kernel import Ref, ReplySlot
+from greenroom.protocol import (
+    MessageRecord,
+    PendingInputs,
+    SessionId,
+    SessionSettings,
+    Wake,
+)
 
 from ._history import History
 from ._hub import Hub
-from ._turn import SessionPorts, Turn
+from ._messages import TurnRefusedError
+from ._turn import Due, SessionPorts, Turn
 from ._unread import Unread
 from ._waiters import Waiters
+
+
+@final
+@attrs.define(eq=False)
+class Compacting:
+    """A compaction that the user asked for, while it goes on."""
+
+    ref: Ref[Any]
+    reply: ReplySlot[Compacted]
+    done: Compacted | None = None
 
 
 @final
@@ -33,6 +52,10 @@ class Session:
     turn: Turn | None = None
     """None: idle. With a run: generating. Without: paused, the first unresolved
     interaction of its message waits for the answer."""
+    inputs: PendingInputs = attrs.field(factory=PendingInputs)
+    """What waits for its turn."""
+    steered: list[MessageRecord] = attrs.field(factory=list[MessageRecord])
+    """The messages of the open steer, which nobody has read yet."""
     idle_seconds: float | None = None
     """Idle time after which the session is unloaded; `None`: never."""
     unread: Unread = attrs.field(factory=Unread, init=False)
@@ -40,7 +63,15 @@ class Session:
     leaving: bool = attrs.field(default=False, init=False)
     """It is being unloaded: it takes nothing more."""
     owes: bool = attrs.field(default=True, init=False)
-    """The inbox may hold commands; looked at when there is no turn."""
+    """The inbox may hold commands that are no rows yet."""
+    wake: Wake | None = attrs.field(default=None, init=False)
+    """Why the lanes are to be looked at, as soon as there is no turn (PIN-09)."""
+    failed: bool = attrs.field(default=False, init=False)
+    """How the last turn ended; then only something new lets more in (PIN-08)."""
+    due: Due | None = attrs.field(default=None, init=False)
+    """A claim whose run has ended, to be settled before anything else."""
+    compacting: Compacting | None = attrs.field(default=None, init=False)
+    """Until its end no turn begins."""
 
     @property
     def may_idle(self) -> bool:
@@ -48,7 +79,14 @@ class Session:
         # A question that nobody here waits for is on the tape: it can be answered by
         # loading the session again.
         turn = self.turn
-        return turn is None or (turn.ref is None and not self.waiters.anybody)
+        if self.compacting is not None:
+            return False
+        return (turn is None or turn.ref is None) and not self.waiters.anybody
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a turn may begin."""
+        return self.turn is None and self.compacting is None
 
     @property
     def at_rest(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import final
 
 import attrs
@@ -55,7 +56,11 @@ class Waiters:
         for reply in self._replies.pop(command_id, ()):
             reply.set_error(error)
 
+    def fail_each(self, command_ids: Iterable[str], error: Exception) -> None:
+        """Give *error* to all who wait for one of *command_ids*."""
+        for command_id in command_ids:
+            self.fail(command_id, error)
+
     def fail_all(self, error: Exception) -> None:
         """Give *error* to everybody."""
-        for command_id in tuple(self._replies):
-            self.fail(command_id, error)
+        self.fail_each(tuple(self._replies), error)

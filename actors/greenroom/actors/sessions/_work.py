@@ -28,14 +28,14 @@ from greenroom.protocol import (
     ItemId,
     RunId,
     SessionState,
-    StorageError,
+    Wake,
     end_of_run,
     interrupted_terminal,
     safe_text,
 )
-from greenroom.storage import retraction_fact
 
 from ._answers import Answered, answer, expire
+from ._compaction import with_compaction
 from ._granting import Granting
 from ._held import HeldAnswers
 from ._messages import (
@@ -47,7 +47,7 @@ from ._messages import (
 from ._pauses import record_answer, record_stop, reopen, start_clock
 from ._session import Session
 from ._settings import check_provider
-from ._turn import KEEPS_QUESTION, AnswerClock, Turn, never_ran
+from ._turn import KEEPS_QUESTION, AnswerClock, Due, Turn, never_ran
 from ._turns import unresolved
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
@@ -98,9 +98,25 @@ class Work:
         def is_current(_: int) -> bool:
             return self.session.turn is not None and self.session.turn.active is active
 
-        return active, self.session.ports.for_run(
-            settings, self.session.hub, is_current
+        session = self.session
+        ports = session.ports.for_run(settings, session.hub, is_current)
+        ports = with_compaction(session, active, ports)
+        waiting = ports.steer_waiting
+        return active, attrs.evolve(
+            ports, steer_waiting=lambda: waiting() or session.inputs.steers
         )
+
+    def make_way(self) -> None:
+        """Cancel the run for newer input, if nothing has come of the turn yet.
+
+        Otherwise it makes way at its next settled batch (PIN-06); a backend without
+        batches is cancelled in any case (PIN-07).
+        """
+        turn = self.session.turn
+        if turn is None or turn.active is None or turn.cancelled is not None:
+            return
+        if self.session.ports.steers_by_cancel or not turn.active.draft.blocks:
+            self._cancel_run(CancelCause.PENDING_INPUT)
 
     def _spawn(self, active: ActiveRun, behaviour: Any, ctx: Context[Any]) -> None:  # noqa: ANN401 - a behaviour
         turn = self._turn()
@@ -177,6 +193,7 @@ class Work:
         turn = self.session.turn
         if turn is None or turn.ref is not None:
             return
+        self._settle_claim(failed=False)
         if unresolved(turn.message):
             await self._pause(ctx)
         else:
@@ -189,40 +206,50 @@ class Work:
         error = reason.error if isinstance(reason, Failed) else None
         text = safe_text(str(error or "the run ended without a result"))[:2_000]
         begun = active.registered or not isinstance(error, RunNotStartedError)
-        if begun or not await self._retract_empty():
-            self.session.leaving = True
         failure = TurnFailedError(text)
         failure.__cause__ = error
-        self._fail_turn(failure)
-
-    async def _retract_empty(self) -> bool:
-        # Of a turn whose first run did not begin nothing is left. A later run's message
-        # holds what the earlier ones did.
-        message = self._turn().message
-        if message.blocks:
-            return False
-        try:
-            await self.session.ports.record.append([retraction_fact(message.id)])
-        except StorageError as exc:
-            _LOG.warning("message %s was not retracted: %s", message.id, exc)
-            return False
-        return True
+        if begun or self._turn().claim is None:
+            # A later run's message holds what the earlier ones did.
+            self.session.leaving = True
+            self._fail_turn(failure)
+        else:
+            self._undo_turn(failure)
 
     def _end_turn(self) -> None:
         turn = self._turn()
         self.session.history.append(turn.message)
+        failed = turn.message.metadata.run_outcome == "error"
+        self._settle_claim(failed=failed)
         self._leave_turn("idle" if turn.message.status == "sent" else "error")
-        self.session.waiters.settle(turn.command_id, TurnResult(turn.message))
+        for command_id in turn.commands:
+            self.session.waiters.settle(command_id, TurnResult(turn.message))
         self.session.ports.turn_settled(self.session.id, self.session.settings)
 
     def _fail_turn(self, failure: TurnFailedError) -> None:
         turn = self._turn()
         self._leave_turn("error")
-        self.session.waiters.fail(turn.command_id, failure)
+        self.session.waiters.fail_each(turn.commands, failure)
+
+    def _undo_turn(self, failure: TurnFailedError) -> None:
+        # Of a turn whose first run did not begin nothing is left (PIN-11).
+        turn = self._turn()
+        assert turn.claim is not None
+        due = Due(turn.claim, turn.message, failed=True, undone=True, failure=failure)
+        self.session.due = due
+        self._leave_turn("error")
+
+    def _settle_claim(self, *, failed: bool) -> None:
+        # A turn that went on after its first run is not taken back any more.
+        turn = self._turn()
+        if turn.claim is not None:
+            self.session.due = Due(turn.claim, turn.message, failed=failed)
+            turn.claim = None
 
     def _leave_turn(self, state: SessionState) -> None:
-        self.session.turn, self.session.owes = None, not self.session.leaving
-        self.session.hub.status(state)
+        session = self.session
+        session.turn, session.failed = None, state == "error"
+        session.wake_up(Wake.COMPLETED)
+        session.hub.status(state)
         self.held.refuse()
 
     #### Interactions
