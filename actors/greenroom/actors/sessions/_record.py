@@ -62,6 +62,8 @@ class SessionRecord:
     hub: Hub
     clock: Clock
     plan: Plan | None = None
+    _revision_taken: int = attrs.field(default=0, init=False)
+    """The newest revision of a plan that is written, or on its way."""
 
     @property
     def head(self) -> int:
@@ -113,7 +115,7 @@ class SessionRecord:
             StorageError: all is as it was.
         """
         await self.writer.submit(self.tape.reset_piece(facts, now=self.clock.now()))
-        self.plan = None
+        self.plan, self._revision_taken = None, 0
 
     def append_soon(self, facts: Sequence[Fact]) -> None:
         """Write facts with the next group; a failure is logged (TRY-18)."""
@@ -149,10 +151,19 @@ class SessionRecord:
 
     async def update_plan(self, entries: tuple[PlanEntry, ...]) -> int:
         """Replace the plan; its revision is one more than the last."""
-        revision = 1 if self.plan is None else self.plan.revision + 1
+        # Two tools may plan at once: a number is taken before anything is waited for,
+        # and given back only if nobody has taken the next one.
+        last = 0 if self.plan is None else self.plan.revision
+        revision = self._revision_taken = max(last, self._revision_taken) + 1
         plan = Plan(revision, entries)
-        await self.append([plan_fact(plan)])
-        self.plan = plan
+        try:
+            await self.append([plan_fact(plan)])
+        except BaseException:
+            if self._revision_taken == revision:
+                self._revision_taken = revision - 1
+            raise
+        if self.plan is None or self.plan.revision < revision:
+            self.plan = plan
         return revision
 
     async def end_plan(self) -> None:
