@@ -150,7 +150,7 @@ async def clear(session: Session, ids: Ids) -> None:
         RewindRefusedError: a turn is not over.
         StorageError: nothing was forgotten.
     """
-    if session.turn is not None or session.due is not None:
+    if not session.is_free or session.due is not None:
         raise _active()
     record = session.ports.record
     facts = bootstrap_facts(ids.uuid(), session.settings)
@@ -162,7 +162,7 @@ async def clear(session: Session, ids: Ids) -> None:
 
 
 async def _check_rest(session: Session) -> None:
-    rest = "active" if session.turn is not None else None
+    rest = None if session.is_free else "active"
     rest = rest or await session.ports.record.unfinished()
     if rest == "active":
         raise _active()
