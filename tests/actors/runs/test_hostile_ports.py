@@ -305,3 +305,19 @@ async def test_a_price_that_is_none_is_unknown(tmp_path, price):
         turn = await stage.session.prompt("go")
         assert turn.outcome == "completed"
         assert turn.message.metadata.cost is None
+
+
+async def test_what_a_review_used_counts_for_the_turn(tmp_path):
+    asked = [Call("probe", {"n": 1}), Use(1, 2), Halt("tool_use")]
+    review = [Say('{"decision": "auto_allow"}'), Use(100, 20), Halt()]
+    done = [Say("done"), Use(1, 2), Halt()]
+    async with open_stage(
+        tmp_path,
+        replies(asked, review, done),
+        Probe(permission="do it"),
+        permission_mode="auto_approve",
+    ) as stage:
+        change_run_ports(stage, cost=lambda usage: float(usage.total))
+        turn = await stage.session.prompt("go")
+        metadata = turn.message.metadata
+        assert (metadata.total_tokens, metadata.cost) == (126, 126.0)

@@ -20,6 +20,8 @@ from greenroom.protocol import (
     RetryDecision,
     Stop,
     TextDelta,
+    Usage,
+    UsageReported,
     classify_failure,
     decide_retry,
     server_delay_ms,
@@ -90,6 +92,10 @@ async def ask_once(
         await trio.sleep((verdict.delay_ms or 0) / 1_000)
 
 
+def _uncounted(_: Usage) -> None:
+    pass
+
+
 async def generate_text(
     provider: Provider,
     request: ModelRequest,
@@ -98,6 +104,7 @@ async def generate_text(
     random: Callable[[], float],
     retries: int | None = None,
     gate: RateGate | None = None,
+    spend: Callable[[Usage], object] = _uncounted,
 ) -> str:
     """Return the text of the reply to *request*.
 
@@ -108,6 +115,7 @@ async def generate_text(
         random: a number from 0 to 1, for the backoff.
         retries: instead of those of the policy (TRY-02).
         gate: the provider's, which every attempt enters (TRY-20).
+        spend: told the usage of every attempt that reports one.
 
     Raises:
         ProviderError: there was none; the class says what could be done about it.
@@ -116,7 +124,7 @@ async def generate_text(
     async def send() -> str | ProviderFailure:
         if gate is not None:
             await gate.enter(lambda until: None)
-        return await _ask(provider, request)
+        return await _ask(provider, request, spend)
 
     return await ask_once(
         "text",
@@ -129,11 +137,26 @@ async def generate_text(
     )
 
 
-async def _ask(provider: Provider, request: ModelRequest) -> str | ProviderFailure:
+async def _ask(
+    provider: Provider, request: ModelRequest, spend: Callable[[Usage], object]
+) -> str | ProviderFailure:
     reply = _Reply()
+    try:
+        return await _read(provider, request, reply)
+    finally:
+        # Also of an attempt that failed or was cancelled.
+        if reply.usage is not None:
+            spend(reply.usage)
+
+
+async def _read(
+    provider: Provider, request: ModelRequest, reply: _Reply
+) -> str | ProviderFailure:
     async with provider.stream(request) as events:
         async for event in events:
             match event:
+                case UsageReported(usage=usage):
+                    reply.usage = usage
                 case TextDelta(text=text):
                     reply.parts.append(text)
                 case ProviderFailure():
@@ -149,6 +172,7 @@ async def _ask(provider: Provider, request: ModelRequest) -> str | ProviderFailu
 class _Reply:
     parts: list[str] = attrs.field(factory=list[str])
     stop: Stop | None = None
+    usage: Usage | None = None
 
     def result(self) -> str | ProviderFailure:
         if self.stop is None:

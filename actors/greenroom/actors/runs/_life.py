@@ -257,6 +257,7 @@ def make_batch(run: Run, conversation: Callable[[], Sequence[ChatMessage]]) -> B
         ctx.clock.now,
         ctx.ids.random,
         ports.gate,
+        run.progress.spend,
     )
     calls = CallBlocks(plan, ports.watchers, run.active.draft)
     operations = ReaperOperations(ctx)

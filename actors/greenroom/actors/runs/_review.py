@@ -15,6 +15,7 @@ from greenroom.protocol import (
     ModelRequest,
     Review,
     ReviewedCall,
+    Usage,
     can_be_reviewed,
     parse_review,
     review_messages,
@@ -22,6 +23,10 @@ from greenroom.protocol import (
 
 MAX_REVIEW_TOKENS: Final = 2_000
 """Enough for a model that thinks before its one line."""
+
+
+def _uncounted(_: Usage) -> None:
+    pass
 
 
 @final
@@ -35,6 +40,8 @@ class ModelReviewer:
     random: Callable[[], float]
     gate: RateGate | None = None
     """The provider's: a review waits in its queue like everything else (TRY-20)."""
+    spend: Callable[[Usage], object] = _uncounted
+    """Told what a review used, so that the turn's budget sees it."""
 
     async def review(
         self, call: ReviewedCall, conversation: Sequence[ChatMessage]
@@ -54,6 +61,7 @@ class ModelReviewer:
                 now=self.now,
                 random=self.random,
                 gate=self.gate,
+                spend=self.spend,
             )
         except GreenroomError:
             return ASK_USER
