@@ -10,6 +10,8 @@ import pytest
 from kit.legacy import legacy_file
 
 from greenroom.cli import main
+from greenroom.cli._agents import with_agent_model
+from greenroom.cli._config import load_config
 from greenroom.cli._exit import ExitCode
 
 SLOT = '{"subagentEnabled":true,"subagents":[{"id":"s","target":"self"}]}'
@@ -170,3 +172,46 @@ def test_a_file_that_is_no_older_system_s_database_is_refused(
     (tmp_path / "x.db").write_text("hello" * 500)
     assert type_in("import", str(tmp_path / "x.db"))[0] == ExitCode.STATE
     assert type_in("import", str(tmp_path / "none.db"))[0] == ExitCode.STATE
+
+
+#### Whose model answers
+
+
+def config_of(tmp_path: Path, **flags: Any) -> Any:
+    flags |= {"state": str(tmp_path / "state")}
+    return load_config(flags=flags, environ={}, file=tmp_path / "none.toml")
+
+
+def test_an_agent_s_model_answers_unless_somebody_said_otherwise(
+    type_in: Any, tmp_path: Path
+) -> None:
+    nothing = config_of(tmp_path)
+    assert with_agent_model(nothing, None) == nothing
+    model = {"defaultModel": {"provider": "openai", "model": "m1"}}
+    writer = made(type_in, "Writer", "--config", json.dumps(model))
+    plain = made(type_in, "Plain")
+
+    def chosen(agent: str | None, **flags: Any) -> tuple[Any, Any]:
+        config = with_agent_model(config_of(tmp_path, **flags), agent)
+        return config.provider, config.model
+
+    assert chosen(writer) == ("openai", "m1")
+    assert chosen(writer, model="m2") == ("openai", "m2")
+    assert chosen(writer, provider="deepseek", model="m2") == ("deepseek", "m2")
+    assert chosen(writer, base_url="http://localhost:1", model="m2") == (None, "m2")
+    assert chosen(plain) == chosen(None) == chosen("nobody") == (None, None)
+    assert type_in("set", writer, "--default")[0] == ExitCode.OK
+    assert chosen(None) == ("openai", "m1")
+
+
+def test_a_run_asks_the_provider_of_its_agent(
+    type_in: Any, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    model = {"defaultModel": {"provider": "no-such-provider", "model": "m"}}
+    writer = made(type_in, "Writer", "--config", json.dumps(model))
+    run = ["run", "--cwd", str(tmp_path), "hello"]
+    assert main([*run, "--agent", writer]) == ExitCode.USAGE
+    assert "no-such-provider" in capsys.readouterr().err
+    # Of another agent it is the rehearsal, as ever.
+    assert main(run) == ExitCode.OK

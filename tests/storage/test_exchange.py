@@ -40,11 +40,13 @@ from greenroom.storage import (
     Imported,
     MemoryStore,
     archived_fact,
+    builtin_row,
     export_session,
     import_sessions,
     message_fact,
     retraction_fact,
     salvage,
+    settings_fact,
     verify,
 )
 
@@ -146,6 +148,25 @@ def test_a_file_can_be_read_in_twice_and_into_another_store(world: World) -> Non
     other = Peer(store, store.join("n", "", 60.0, now=0.0))
     (session,) = imported(other, lines).sessions
     assert store.messages(session.id) == peer.store.messages(S1)
+
+
+def test_a_session_of_an_agent_that_is_not_here_gets_one_that_is(world: World) -> None:
+    peer = world.join()
+    filled(peer)
+    of_nobody = msgspec.structs.replace(SETTINGS, agent_id="nobody")
+    fact = settings_fact(of_nobody, revision="2")
+    write(peer.store, peer.tape(S1).append_piece([fact], now=1.0))
+    peer.store.release(peer.tape(S1).grant, now=1.0)
+    lines = exported(peer)
+    (made,) = imported(peer, lines).sessions
+    row = peer.store.session(made.id)
+    assert row is not None
+    assert row.settings.agent_id == HERE.agent_id
+    peer.store.put_agent(msgspec.structs.replace(builtin_row(0.0), id="nobody"))
+    (again,) = imported(peer, lines, "again").sessions
+    row = peer.store.session(again.id)
+    assert row is not None
+    assert row.settings.agent_id == "nobody"
 
 
 def test_several_sessions_in_a_file_are_several(world: World) -> None:

@@ -32,7 +32,7 @@ from greenroom.actors.endpoints import (
 from greenroom.engine import Engine, Provider, open_engine
 from greenroom.protocol import GreenroomError
 
-from ._agents import agent_settings
+from ._agents import agent_settings, with_agent_model
 from ._config import Config
 from ._exit import CliError, ExitCode
 from ._hooks import make_hooks
@@ -95,7 +95,8 @@ class _Acp:
 
     async def _serve(self) -> None:
         async with AsyncExitStack() as stack:
-            provider, model = await open_provider(self.config, stack)
+            config = with_agent_model(self.config, None)
+            provider, model = await open_provider(config, stack)
             if provider.id == REHEARSAL_ID:
                 print(
                     "no model is configured: a scripted rehearsal answers",

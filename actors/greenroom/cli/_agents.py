@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from typing import Any, Final, cast
 
+import attrs
 import msgspec
 import trio
 
@@ -20,14 +21,17 @@ from greenroom.protocol import (
     MAX_CONFIG_BYTES,
     AgentNotFoundError,
     CatalogueEntry,
+    ModelChoice,
     catalogue_entry,
+    chosen_agent,
 )
-from greenroom.storage import NoStoreError, Reader, open_reader
+from greenroom.storage import NoStoreError, Reader, open_reader, read_app_settings
 from greenroom.storage.legacy import effective_config
 
 from ._config import Config
 from ._exit import CliError, ExitCode
 from ._harmless import json_line, one_line
+from ._rehearsal import REHEARSAL_ID
 
 _STANDARD_INPUT: Final = "-"
 
@@ -62,6 +66,34 @@ async def agent_settings(
         "permission_mode": config.permission_mode if is_set else None,
         "system_prompt": chosen.config.system_prompt or prompt,
     }
+
+
+def with_agent_model(config: Config, agent: str | None) -> Config:
+    """Return *config* with the provider and model of a new session's agent.
+
+    They are the agent's, else the application's, where nobody has said who answers. A
+    model that somebody named is asked of the agent's provider.
+    """
+    said = (config.provider, config.base_url)
+    if any(value is not None for value in said):
+        return config
+    try:
+        with closing(open_reader(config.state)) as reader:
+            wanted = _model_of(reader, agent)
+    except NoStoreError:
+        return config
+    if wanted is None or wanted.provider == REHEARSAL_ID:
+        return config
+    model = config.model or wanted.model
+    return attrs.evolve(config, provider=wanted.provider, model=model)
+
+
+def _model_of(reader: Reader, agent: str | None) -> ModelChoice | None:
+    # An agent that is not there, or can't be run, is refused where it is used.
+    app = read_app_settings(reader)
+    row = reader.agent(chosen_agent(agent, app.default_agent))
+    own = None if row is None else effective_config(reader, row).default_model
+    return own or app.default_model
 
 
 #### Looking

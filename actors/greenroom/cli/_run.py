@@ -39,7 +39,7 @@ from greenroom.protocol import (
     StreamFailed,
 )
 
-from ._agents import agent_settings
+from ._agents import agent_settings, with_agent_model
 from ._budget import budget_of, start_prices
 from ._config import Config
 from ._exit import CliError, ExitCode
@@ -68,6 +68,8 @@ def run_command(arguments: argparse.Namespace, config: Config) -> int:
     if arguments.prompt == "-" and os.isatty(_STANDARD_INPUT):
         print("type the prompt; Ctrl-D on an empty line ends it", file=sys.stderr)
     prompt = read_prompt(arguments.prompt, sys.stdin.buffer.read)
+    if arguments.session is None:
+        config = with_agent_model(config, arguments.agent)
     return trio.run(_run, arguments, config, prompt)
 
 

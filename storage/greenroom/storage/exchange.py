@@ -355,8 +355,12 @@ class _Reading:
                 self._append(session, [message_fact(part)])
 
     def _list(self, session: _Session) -> str:
+        found = session.settings or self._defaults
+        # An agent of another folder need not be one here (DEL-09).
+        is_known = self._store.agent(found.agent_id) is not None
         settings = msgspec.structs.replace(
-            session.settings or self._defaults,
+            found,
+            agent_id=found.agent_id if is_known else self._defaults.agent_id,
             workspace=self._defaults.workspace,
             permission_mode=self._defaults.permission_mode,
         )
