@@ -229,6 +229,41 @@ def _delete(parser: _SubParser) -> None:
     _add_done(parser)
 
 
+def _rewind(parser: _SubParser) -> None:
+    _add_session(parser)
+    parser.add_argument(
+        "message",
+        metavar="MESSAGE",
+        nargs="?",
+        default=None,
+        help="the id of the message that is the last one then, the end of a turn",
+    )
+    parser.add_argument(
+        "--to-start",
+        action="store_true",
+        default=False,
+        help="take everything back",
+    )
+    parser.add_argument(
+        "--files",
+        action="store_true",
+        default=False,
+        help="put back what write and edit changed, unless a file was changed since",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        default=False,
+        help="only tell what it would do, with the diffs of files",
+    )
+    _add_done(parser)
+
+
+def _clear(parser: _SubParser) -> None:
+    _add_session(parser)
+    _add_done(parser)
+
+
 def _add_done(parser: _SubParser) -> None:
     told = "print what was done as one line of JSON"
     _add_json(parser, told, default=argparse.SUPPRESS)
@@ -241,6 +276,8 @@ _SESSION_ACTIONS: Final[Mapping[str, tuple[str, Callable[[_SubParser], None]]]] 
     "unarchive": ("take a session back that was put away", _add_session),
     "fork": ("make a session that begins with what was sent in one", _fork),
     "move": ("give a session, or all of an agent, to another agent", _move),
+    "rewind": ("take a conversation back to the end of a turn", _rewind),
+    "clear": ("forget all that was said in a session, for good", _clear),
     "delete": ("delete a session for good, with all that belongs to it", _delete),
     "export": ("write a session out, a line of JSON for each entry", _export),
     "import": ("make new sessions of those in a file", _import),

@@ -40,6 +40,7 @@ from ._exit import CliError, ExitCode
 from ._harmless import json_line, one_line
 from ._lifecycle import delete_command, fork_command, move_command
 from ._look import list_sessions, named_session, row_values
+from ._rewind import clear_command, rewind_command
 
 Command = Callable[[argparse.Namespace, Config], int]
 _Outcome = SessionRow | Held | None
@@ -191,6 +192,8 @@ _ACTIONS: Final[Mapping[str, Command]] = {
     "unarchive": _archive,
     "fork": fork_command,
     "move": move_command,
+    "rewind": rewind_command,
+    "clear": clear_command,
     "delete": delete_command,
     "export": _export,
     "import": _import,
