@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 from kit.operations import FakeOperation
+from kit.rehearsal import Probe, calls_of, open_stage, replies
 from kit.stores import (
     RUN,
     S1,
@@ -21,6 +22,7 @@ from kit.stores import (
     write,
 )
 
+from greenroom.actors.providers import Call, Halt, Say
 from greenroom.actors.readers import InlineReaders
 from greenroom.actors.tools import (
     RESERVED_NAMES,
@@ -35,6 +37,7 @@ from greenroom.actors.tools import (
 from greenroom.actors.tools.builtin._recall import context_text, cut_bytes
 from greenroom.protocol import ItemId, MessageId, TextBlock, ToolCallBlock
 from greenroom.storage import (
+    Piece,
     Recalled,
     SqliteStore,
     Tape,
@@ -326,3 +329,25 @@ def test_a_tool_under_a_reserved_name_is_not_offered(peer):
     assert offered.including(impostor("tape_info")) is offered
     with pytest.raises(ValueError, match="is not reserved"):
         registry.reserve(impostor("other"))
+
+
+@pytest.mark.contract("TAP-15")
+async def test_a_run_is_offered_its_own_record_and_nobody_takes_the_name(tmp_path):
+    script = replies(
+        [Say("the answer is whale"), Halt()],
+        [Call("tape_search", {"query": "ANSWER"}, id="c"), Halt("tool_use")],
+        [Say("found"), Halt()],
+    )
+    impostor = Probe(name="tape_search")
+    async with open_stage(tmp_path, script, impostor, builtin=True) as stage:
+        await stage.session.prompt("what is it?")
+        offered = [tool.name for tool in stage.provider.requests[0].tools]
+        assert {"tape_search", "tape_context"} <= set(offered)
+        assert len(offered) == len(set(offered))
+        store: Any = stage.engine._world.writer
+        await store.submit(Piece(lambda store: store.index_pending()))
+        turn = await stage.session.prompt("what was it?")
+        (done,) = calls_of(turn.message)
+        assert done.status == "success"
+        assert "the answer is whale" in (done.response or "")
+        assert impostor.calls == []
