@@ -60,6 +60,7 @@ from greenroom.actors.lifecycle import (
     MoveError as MoveError,
     Stages,
     TransferRefusedError as TransferRefusedError,
+    belongings_of,
     removes_folder,
 )
 from greenroom.actors.memory import (
@@ -496,6 +497,7 @@ async def open_engine(
         # First, so that it ends last: the end of a run is told, too.
         tell_hooks = Hooks.start(hooks, system.supervisor("hooks").spawn)
         agents = AgentManager(writer, readers, clock, ids)
+        agents.belong(belongings_of(writer, clock.now))
         await agents.start()
         work = ThreadWork() if threads and store is None else InlineWork()
         skills = Skills(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._belongings import belongings_of as belongings_of
 from ._deletion import Deletion as Deletion, DeletionError as DeletionError
 from ._files import removes_folder as removes_folder
 from ._fork import Forks as Forks, MessageNotFoundError as MessageNotFoundError
