@@ -32,6 +32,14 @@ from greenroom.actors.agents import (
     NativeBackend,
     NoBackendError as NoBackendError,
 )
+from greenroom.actors.context import (
+    CompactionSetup,
+    Policies,
+    SlidingWindow as SlidingWindow,
+    Strategy as Strategy,
+    Summaries,
+    Windows,
+)
 from greenroom.actors.gates import (
     BeingDeletedError as BeingDeletedError,
     StillUsedError as StillUsedError,
@@ -441,6 +449,7 @@ async def open_engine(
     gc_thresholds: bool = True,
     threads: bool = True,
     prices: Prices | None = None,
+    compaction: Strategy | None = None,
     hooks: Iterable[Hook] = (),
     memory: MemoryPort | None = None,
 ) -> AsyncGenerator[Engine]:
@@ -470,6 +479,9 @@ async def open_engine(
 
         prices: what models cost, for budgets and results; without them no cost is
             known.
+        compaction: what stands for the part of a long conversation that is no longer
+            sent; without one a summary by the agent's assistant model, or the
+            session's. `SlidingWindow` asks no model.
         hooks: who is told what happens (SKL-10). Nothing that a hook does changes a
             run; see `Hook` for its form, `CommandHook` and `Webhook` for ready ones.
         memory: how agents remember, if they do (``memoryEnabled``); without one, by the
@@ -510,6 +522,8 @@ async def open_engine(
         ingestion.start(
             system.supervisor("memory", shutdown=DRAIN_SECONDS + END_SECONDS).spawn
         )
+        prices = prices or Prices()
+        windows = Windows(listed=prices.context_window)
         world = SessionWorld(
             system=system,
             writer=writer,
@@ -523,7 +537,14 @@ async def open_engine(
             environment=os.environ if environment is None else environment,
             idle_seconds=idle_seconds,
             inline_chars=inline_chars,
-            cost=(prices or Prices()).cost,
+            cost=prices.cost,
+            windows=windows,
+            compaction=CompactionSetup(
+                compaction or Summaries(clock.now, ids.random),
+                Policies(agents, by_id, gates, windows).find,
+                ids,
+                clock.now,
+            ),
             gates=gates,
             tell_hooks=tell_hooks,
             prepare=Resources(skills, Environment(work)),

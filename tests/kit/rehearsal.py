@@ -116,6 +116,7 @@ async def open_stage(
     provider: Any = None,
     rate_limit: RateLimit | None = None,
     hooks: Iterable[Any] = (),
+    compaction: Any = None,
     memory: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Stage]:
@@ -131,6 +132,7 @@ async def open_stage(
         seed=len(session_id or ""),
         rate_limits=None if rate_limit is None else {provider.id: rate_limit},
         hooks=hooks,
+        compaction=compaction,
         memory=memory,
     ) as engine:
         if session_id is None:

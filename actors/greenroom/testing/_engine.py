@@ -10,7 +10,14 @@ from typing import Final
 from greenroom.actors.kernel import FixedClock, SeededIds
 from greenroom.actors.providers import Provider
 from greenroom.actors.tools import Tool
-from greenroom.engine import Engine, Hook, MemoryPort, RateLimit, open_engine
+from greenroom.engine import (
+    Engine,
+    Hook,
+    MemoryPort,
+    RateLimit,
+    Strategy,
+    open_engine,
+)
 from greenroom.storage import MemoryStore
 
 EPOCH: Final = 1_767_225_600.0
@@ -27,6 +34,7 @@ async def open_test_engine(
     rate_limits: Mapping[str, RateLimit] | None = None,
     hooks: Iterable[Hook] = (),
     memory: MemoryPort | None = None,
+    compaction: Strategy | None = None,
 ) -> AsyncGenerator[Engine]:
     """Open an engine whose state is in *folder*; equal seeds make equal ids.
 
@@ -40,6 +48,7 @@ async def open_test_engine(
         rate_limits=rate_limits,
         hooks=hooks,
         memory=memory,
+        compaction=compaction,
         tools=tools,
         builtin=builtin,
         clock=FixedClock(EPOCH),

@@ -8,12 +8,22 @@ from typing import Any
 
 import pytest
 import trio
+from hypothesis import given, settings, strategies as st
 from kit.attempts import attempts_of
 from kit.rehearsal import Probe, open_stage, replies
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from greenroom.actors.providers import Call, Fail, Halt, Hang, Say, Use
+from greenroom.actors.providers import (
+    Call,
+    Fail,
+    Halt,
+    Hang,
+    RehearsalProvider,
+    Say,
+    Use,
+)
 from greenroom.protocol import ToolMessage, UserMessage
+from greenroom.testing import open_test_engine
 
 DONE = [Say("done"), Halt()]
 BUSY = [Fail("overloaded", status=503)]
@@ -332,3 +342,113 @@ async def test_a_turn_is_preceded_by_a_compaction_above_the_bound_and_not_at_it(
         assert [name for name, _ in anchors(stage)] == names
         assert all(state["cursorOrderSeq"] == 5 for _, state in anchors(stage))
         assert sends(stage)[-1] == (1, 1, 1, "chat")
+
+
+#### Every way in which a provider says it
+
+BODIES = [
+    (
+        400,
+        (
+            "This model's maximum context length is 9000 tokens. However, your messages"
+            " resulted in 9100 tokens. Please reduce the length of the messages."
+        ),
+    ),
+    (400, "request (9100 tokens) exceeds the available context size (9000 tokens)"),
+    (400, "prompt is too long: 9100 tokens > 9000 maximum"),
+    (
+        400,
+        (
+            "The input token count (9100) exceeds the maximum number of tokens allowed"
+            " (9000)."
+        ),
+    ),
+    (
+        400,
+        (
+            "This model's maximum prompt length is 9000 but the request contains 9100"
+            " tokens."
+        ),
+    ),
+    (400, "prompt tokens (9100) exceed model maximum (9000)"),
+    (413, "request entity too large"),
+    (500, "prompt too long; exceeded max context length by 100 tokens"),
+    (None, "Input is too long for requested model."),
+    (422, "The prompt is longer than the model's context length"),
+]
+
+
+@pytest.mark.parametrize(("status", "text"), BODIES)
+async def test_each_wording_of_an_overflow_leads_to_a_smaller_request(
+    tmp_path, status, text
+):
+    refused = [Fail(text, status=status)]
+    script = replies(said(0), said(1), said(2), refused, SUMMARY, DONE)
+    async with open_stage(tmp_path, script) as stage:
+        await talk(stage, 3)
+        turn = await stage.session.prompt("now")
+        assert turn.text == "done"
+        assert [name for name, _ in anchors(stage)] == ["compaction/context_pressure"]
+        assert sends(stage)[-1][3] == "context_recovery"
+
+
+#### Whatever comes
+
+moves = st.sampled_from(
+    [
+        ("talk", 0),
+        ("talk", 1),
+        ("work", 0),
+        ("work", 1),
+        ("refuse", 0),
+        ("refuse", 1),
+        ("summary", 0),
+        ("nothing", 0),
+    ]
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(moves, max_size=14), st.sampled_from([None, 3_000, 20_000]))
+def test_whatever_pressure_there_is_turns_end_and_requests_stay_whole(script, window):
+    trio.run(play, script, window, clock=MockClock(autojump_threshold=0))
+
+
+async def play(script: list[tuple[str, int]], window: int | None) -> None:
+    cues = {
+        "talk": [said(0), [Say("yes"), Halt()]],
+        "work": [ask(1), [*ask(2)[:1], *ask(3)]],
+        "refuse": [TOO_LONG, [Fail("90000 tokens > 2000 maximum", status=400)]],
+        "summary": [SUMMARY],
+        "nothing": [[Halt()]],
+    }
+    rounds = [cues[name][which] for name, which in script]
+    provider = RehearsalProvider([*rounds, *[DONE] * 40])
+    async with open_test_engine(None, provider, Probe(result=BIG)) as engine:
+        session = await engine.create_session(
+            workspace="/", system_prompt="rules", max_rounds=6
+        )
+        await session.configure(context_length=window)
+        for number in range(4):
+            await session.prompt(f"ask {number} {LONG}")
+        turns = [r for r in provider.requests if r.tool_choice != "none"]
+        for request in turns:
+            check_whole(request)
+        if len(script) < 6 and window is None:
+            assert (await session.prompt("last")).outcome == "completed"
+
+
+def check_whole(request: Any) -> None:
+    shown = texts(request)
+    assert shown[0] == "rules"
+    assert shown[1].startswith("ask 0")
+    users = [m for m in request.messages if isinstance(m, UserMessage)]
+    assert texts_of_user(users[-1]).startswith("ask") or "last" in str(users[-1])
+    calls = [c.id for m in request.messages for c in getattr(m, "calls", ())]
+    results = [m.call_id for m in request.messages if isinstance(m, ToolMessage)]
+    assert calls == results
+
+
+def texts_of_user(message: UserMessage) -> str:
+    parts: Any = message.parts
+    return parts[-1].text
