@@ -11,7 +11,13 @@ from kit.rehearsal import Probe, calls_of, open_stage, replies
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.providers import Call, Halt, Say
-from greenroom.actors.tools import Needs, PermissionRequired, Question, ToolResult
+from greenroom.actors.tools import (
+    Needs,
+    PermissionRequired,
+    Question,
+    ToolRefused,
+    ToolResult,
+)
 from greenroom.protocol import (
     DispatchCommitted,
     Location,
@@ -231,3 +237,12 @@ async def test_a_known_result_outlives_the_cancel_of_a_sibling_that_asked(tmp_pa
         await stage.session.cancel()
         await wait_all_tasks_blocked()
         assert [c.response for c in calls_of(turns[0].message)][1] == "known"
+
+
+async def test_a_refusal_that_cannot_be_encoded_loses_no_turn(tmp_path):
+    probe = Probe(refuse=ToolRefused(UNSAFE))
+    script = replies([Call("probe"), Halt("tool_use")], DONE)
+    async with open_stage(tmp_path, script, probe, **FULL) as stage:
+        turn = await stage.session.prompt("go")
+        assert turn.outcome == "completed"
+        assert calls_of(turn.message)[0].response == "a\ufffdb\ufffdc"
