@@ -259,6 +259,25 @@ def _rewind(parser: _SubParser) -> None:
     _add_done(parser)
 
 
+def _compact(parser: _SubParser) -> None:
+    _add_session(parser)
+    parser.add_argument(
+        "focus",
+        metavar="FOCUS",
+        nargs="*",
+        default=[],
+        help="what is important, for whoever makes the summary",
+    )
+    parser.add_argument(
+        "--undo",
+        action="store_true",
+        default=False,
+        help="send again what the newest compaction has hidden",
+    )
+    _add_who(parser)
+    _add_done(parser)
+
+
 def _clear(parser: _SubParser) -> None:
     _add_session(parser)
     _add_done(parser)
@@ -277,6 +296,7 @@ _SESSION_ACTIONS: Final[Mapping[str, tuple[str, Callable[[_SubParser], None]]]] 
     "fork": ("make a session that begins with what was sent in one", _fork),
     "move": ("give a session, or all of an agent, to another agent", _move),
     "rewind": ("take a conversation back to the end of a turn", _rewind),
+    "compact": ("put a summary in the place of what was said so far", _compact),
     "clear": ("forget all that was said in a session, for good", _clear),
     "delete": ("delete a session for good, with all that belongs to it", _delete),
     "export": ("write a session out, a line of JSON for each entry", _export),
@@ -708,7 +728,7 @@ def _add_color(parser: _SubParser) -> None:
     )
 
 
-def _add_model(parser: _SubParser) -> None:
+def _add_who(parser: _SubParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="the model to ask")
     parser.add_argument(
         "--base-url", metavar="URL", help="the address of an OpenAI-compatible provider"
@@ -718,6 +738,10 @@ def _add_model(parser: _SubParser) -> None:
         metavar="DIALECT",
         help="the provider's dialect (default: found from the address)",
     )
+
+
+def _add_model(parser: _SubParser) -> None:
+    _add_who(parser)
     parser.add_argument(
         "--max-rounds",
         type=_count(1_000_000, least=0),

@@ -35,6 +35,7 @@ from greenroom.storage import (
     rename_session,
 )
 
+from ._compact import compact_command
 from ._config import Config
 from ._exit import CliError, ExitCode
 from ._harmless import json_line, one_line
@@ -193,6 +194,7 @@ _ACTIONS: Final[Mapping[str, Command]] = {
     "fork": fork_command,
     "move": move_command,
     "rewind": rewind_command,
+    "compact": compact_command,
     "clear": clear_command,
     "delete": delete_command,
     "export": _export,
