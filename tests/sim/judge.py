@@ -23,10 +23,12 @@ from greenroom.protocol import (
     ActionBlock,
     DispatchCommitted,
     MessageRecord,
+    PendingInput,
     RunTerminal,
     TapeEntry,
     ToolCallBlock,
     ToolOutcome,
+    command_of,
     events_of,
     journal_record,
 )
@@ -43,6 +45,10 @@ class Evidence:
 
     def message(self, message_id: str) -> MessageRecord | None:
         return next((m for m in self.messages if m.id == message_id), None)
+
+    def said(self, command: str) -> MessageRecord | None:
+        users = (m for m in self.messages if m.role == "user")
+        return next((m for m in users if command_of(m) == command), None)
 
 
 def judge(
@@ -165,21 +171,27 @@ def _told_problems(sessions: dict[str, Evidence], told: Told) -> Iterator[str]:
         if kept.get((scope, key)) != payload:
             yield f"law 8: the fact {key} of {scope} was told to be durable, and is not"
     for scope, command in told.commands:
-        begun = sessions[scope].message(command) is not None
-        withdrawn = any(
-            entry.fact.name == "input/withdrawn" and entry.fact.source_id == command
-            for entry in sessions[scope].tape
-        )
+        begun = sessions[scope].said(command) is not None
+        withdrawn = any(_withdraws(entry, command) for entry in sessions[scope].tape)
         if begun == withdrawn:
             what = "two things" if begun else "nothing"
             yield f"law 8: {command!r} was taken in and {what} came of it"
+
+
+def _withdraws(entry: TapeEntry, command: str) -> bool:
+    if entry.fact.source_id != command:
+        return False
+    if entry.fact.name == "input/recorded":
+        row = msgspec.json.decode(entry.fact.payload, type=PendingInput)
+        return row.end == "deleted"
+    return entry.fact.name == "input/withdrawn"
 
 
 def _client_problems(sessions: dict[str, Evidence], notes: Notes) -> Iterator[str]:
     for scope, command, turn in notes.turns:
         if sessions[scope].message(turn.message.id) != turn.message:
             yield f"law 8: the turn of {command!r} is not what its client was told"
-        if sessions[scope].message(command) is None:
+        if sessions[scope].said(command) is None:
             yield f"law 8: {command!r} had a turn, and is not in the transcript"
     yield from _answer_problems(sessions, notes)
     for watch in notes.watched:

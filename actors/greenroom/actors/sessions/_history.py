@@ -10,7 +10,7 @@ first run, or a command that may have been sent before, asks for the whole.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import final
 
 import attrs
@@ -49,6 +49,8 @@ class History:
     pressed: bool = False
     """A request was too large since the boundary moved, and nobody said so (CTX-19)."""
     _ids: set[str] = attrs.field(init=False)
+    _commands: set[str] = attrs.field(init=False)
+    """What brought the user's messages."""
     _view: ViewBuilder | None = None
     _made_for: tuple[str, str, str] | None = None
     _account: Account = attrs.field(factory=Account)
@@ -57,6 +59,7 @@ class History:
 
     def __attrs_post_init__(self) -> None:
         self._ids = {record.id for record in self._records}
+        self._commands = set(_commands_of(self._records))
 
     async def complete(self) -> None:
         """Read what was not read yet; at once, and no checkpoint, if there is nothing.
@@ -69,6 +72,7 @@ class History:
         older = await self._read_before(self._records[0].order_seq)
         self._records[:0] = older
         self._ids.update(record.id for record in older)
+        self._commands.update(_commands_of(older))
         self._read_before = None
 
     @property
@@ -109,6 +113,7 @@ class History:
         """Add a message that will not change any more."""
         self._records.append(record)
         self._ids.add(record.id)
+        self._commands.update(_commands_of([record]))
         if self._view is not None:
             self._place(self._view, record)
 
@@ -127,6 +132,7 @@ class History:
         # Counted first, so that a limit counts what came to nothing as well.
         _ = self.account
         self._records = [r for r in self._records if r.id not in message_ids]
+        self._commands = set(_commands_of(self._records))
         self._counted = len(self._records)
         self._view = None
 
@@ -138,16 +144,18 @@ class History:
     def took(self, command_id: str) -> bool:
         """Whether a user's message is here that the command brought."""
         assert self._read_before is None
-        return any(_is_of(record, command_id) for record in self._records)
+        return command_id in self._commands
 
     def reply_to(self, command_id: str) -> MessageRecord | None:
         """Return the assistant's answer to what the command brought."""
         assert self._read_before is None
         asked = False
+        if not self.took(command_id):
+            return None
         for record in self._records:
             if asked and record.role == "assistant":
                 return record
-            asked = asked or _is_of(record, command_id)
+            asked = asked or command_id in _commands_of([record])
         return None
 
     def _make(self, settings: SessionSettings) -> ViewBuilder:
@@ -180,5 +188,5 @@ class History:
         self.boundary, self._view, self.pressed = boundary, None, False
 
 
-def _is_of(record: MessageRecord, command_id: str) -> bool:
-    return record.role == "user" and command_of(record) == command_id
+def _commands_of(records: Iterable[MessageRecord]) -> list[str]:
+    return [command_of(record) for record in records if record.role == "user"]
