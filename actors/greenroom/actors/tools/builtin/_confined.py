@@ -237,7 +237,7 @@ def replace_file(
     Raises:
         ToolRefused: it can't be written, or is no longer *expected*.
     """
-    name, hidden = place.parts[-1], f".greenroom-{token}.tmp"
+    name, hidden = place.parts[-1], _hidden(token)
     with opened_folder(place.parent, make=True) as folder, problems_of(place):
         mode = _mode_to_keep(folder, place)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -256,6 +256,17 @@ def replace_file(
             os.unlink(hidden, dir_fd=folder)
             raise
         os.fsync(folder)
+
+
+def drop_leftover(place: Place, token: str) -> None:
+    """Remove what a `replace_file` with *token* left that died with its process."""
+    gone = suppress(FileNotFoundError)
+    with opened_folder(place.parent) as folder, problems_of(place), gone:
+        os.unlink(_hidden(token), dir_fd=folder)
+
+
+def _hidden(token: str) -> str:
+    return f".greenroom-{token}.tmp"
 
 
 def _mode_to_keep(folder: int, place: Place) -> int | None:

@@ -23,6 +23,7 @@ from ._change import MAX_BYTES, excerpt_diff
 from ._confined import (
     Place,
     Version,
+    drop_leftover,
     locate,
     opened_file,
     opened_folder,
@@ -144,6 +145,7 @@ def _put_back(scratch: Path, workspace: Path, changes: Sequence[FileChange]) -> 
     if data is None:
         raise ToolRefused(f"what {place.shown!r} was is not kept any more")
     token = f"rewind-{changes[-1].operation.hash[:24]}"
+    drop_leftover(place, token)
     replace_file(place, data, token, version)
 
 
