@@ -273,6 +273,8 @@ class Engine:
         scope = SessionId(session_id)
         row = await self._readers.read(lambda reader: reader.session(scope))
         if row is None:
+            # Its actor, if there is one, has nothing to stand on (SES-06).
+            await self._sessions.close(scope)
             raise SessionNotFoundError(scope)
         await self.agents.open_session(row.settings.agent_id, scope)
         return self._handle(scope)
