@@ -1,191 +1,125 @@
-"""A session that is closed: its run settles itself, and only the tape is left."""
+"""An engine begins and ends in a fixed order, and ends in bounded time."""
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+import logging
 from pathlib import Path
-from typing import Any
 
+import attrs
 import pytest
 import trio
-from kit.rehearsal import Probe, open_stage, replies
-from kit.stores import started
+from kit.rehearsal import replies
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from greenroom.actors.tools import ToolResult
-from greenroom.engine import SessionNotFoundError, open_engine
-from greenroom.protocol import StorageError
-from greenroom.storage import Grant, archived_fact, open_reader
-from greenroom.testing import Call, Halt, Hang, RehearsalProvider, Say
+from greenroom.actors.kernel import Ref
+from greenroom.actors.providers import Halt, Hang, RehearsalProvider, Say
+from greenroom.engine import open_engine
+from greenroom.protocol import HookEvent, StorageError
+from greenroom.storage import SqliteStore, open_reader
 
 DONE = [Say("done"), Halt()]
-ASK = [Call("probe", {"n": 1}), Halt("tool_use")]
 
 
-@pytest.mark.contract("SES-09")
-@pytest.mark.parametrize("busy", ["streaming", "tool"])
-async def test_a_session_closed_while_it_generates_settles_and_opens_again(
-    tmp_path: Path, busy: str
+@attrs.define(eq=False)
+class Listener:
+    """A hook that notes what it is told, and may never return."""
+
+    name: str = "listener"
+    on: frozenset[str] = frozenset({"finished", "failed"})
+    seconds: float = 10.0
+    hangs: bool = False
+    told: list[HookEvent] = attrs.field(factory=list)
+
+    async def tell(self, event: HookEvent) -> None:
+        self.told.append(event)
+        while self.hangs:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(1)
+
+
+async def note_exit(ref: Ref[object], name: str, trace: list[str]) -> None:
+    await ref.wait_exited()
+    trace.append(name)
+
+
+@pytest.fixture
+def trace(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What ended, in order; of the store, that it was closed."""
+    ended: list[str] = []
+    close = SqliteStore.close
+
+    def noted(store: SqliteStore) -> None:
+        ended.append("store")
+        close(store)
+
+    monkeypatch.setattr(SqliteStore, "close", noted)
+    return ended
+
+
+async def test_sessions_end_before_what_they_use_and_the_store_ends_last(
+    tmp_path: Path, trace: list[str]
 ) -> None:
-    async def block(_: Any, operation: Any) -> Any:
-        await operation.dispatch()
-        await trio.sleep_forever()
-
-    first = [Say("half"), Hang()] if busy == "streaming" else ASK
-    async with open_stage(tmp_path, replies(first, DONE), Probe(body=block)) as stage:
-        ends: list[str] = []
-
-        async def prompt() -> None:
-            ends.append((await stage.session.prompt("go")).stop_reason)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(prompt)
+    provider = RehearsalProvider(replies([Say("let me see"), Hang()]))
+    async with trio.open_nursery() as nursery:
+        async with open_engine(
+            state=tmp_path / "state", provider=provider, threads=False
+        ) as engine:
+            session = await engine.create_session(workspace=tmp_path)
+            for name in ("hooks", "skills", "memory", "sessions"):
+                ref = engine._system.child(name)
+                assert ref is not None
+                nursery.start_soon(note_exit, ref, name, trace)
+            nursery.start_soon(prompt_until_closed, session)
             await wait_all_tasks_blocked()
-            await stage.session.close()
-            path = f"sessions/{stage.session.id}"
-            assert not any(info.path.startswith(path) for info in stage.engine.tree())
-        assert ends == ["user_stop"]
-        terminal = stage.journal()[-1]
-        assert type(terminal).__name__ == "RunTerminal"
-        assert (terminal.outcome, terminal.stop_reason) == ("aborted", "user_stop")
-        assert [row.id for row in await stage.engine.sessions()] == [stage.session.id]
-        again = await stage.engine.open_session(stage.session.id)
-        assert (await again.prompt("again")).text == "done"
+        trace.append("closed")
+    # The sessions have settled their runs while all that they use was there.
+    assert trace[0] == "sessions"
+    assert set(trace[1:4]) == {"memory", "skills", "hooks"}
+    assert trace[4:] == ["store", "closed"]
+    with_reader = open_reader(tmp_path / "state")
+    try:
+        (message,) = with_reader.messages(session.id, limit=1)
+    finally:
+        with_reader.close()
+    assert message.metadata.run_stop_reason == "shutdown"
 
 
-@pytest.mark.contract("SES-07")
-async def test_a_tool_that_outlives_its_session_changes_nothing_of_the_next(
-    tmp_path: Path, autojump_clock: MockClock
+async def prompt_until_closed(session) -> None:
+    await session.prompt("go")
+
+
+async def test_nobody_gets_an_engine_whose_state_can_t_be_made_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: list[str]
 ) -> None:
-    gate, released = trio.Event(), trio.Event()
+    def fail(*_: object) -> None:
+        raise StorageError("no recovery today")
 
-    async def block(_: Any, operation: Any) -> Any:
-        await operation.dispatch()
-        with trio.CancelScope(shield=True):
-            await gate.wait()
-        released.set()
-        return ToolResult("too late")
-
-    async with (
-        open_stage(tmp_path, replies(ASK, DONE), Probe(body=block)) as stage,
-        trio.open_nursery() as nursery,
-    ):
-        session = stage.session
-        nursery.start_soon(session.prompt, "go")
-        await wait_all_tasks_blocked()
-        stale = stage.engine._sessions.loaded(session.id)
-        assert stale is not None
-        await session.close()
-        await stale.ref.wait_exited()
-        again = await stage.engine.open_session(session.id)
-        fresh = stage.engine._sessions.loaded(session.id)
-        assert fresh is not None
-        assert fresh.session is not stale.session
-        async with again.follow() as feed:
-            tape, version = stage.tape(), fresh.hub.version
-            gate.set()
-            await released.wait()
-            await wait_all_tasks_blocked()
-            assert stage.tape() == tape
-            assert fresh.hub.version == version
-            assert (await again.prompt("again")).text == "done"
-            assert feed.snapshot is not None
-            assert feed.snapshot.messages[-1].metadata.run_outcome == "aborted"
+    monkeypatch.setattr("greenroom.engine.recover", fail)
+    with pytest.raises(StorageError, match="no recovery"):
+        async with open_engine(state=tmp_path / "state", threads=False):
+            raise AssertionError("it was handed out before it was ready")
+    assert trace == ["store"]
 
 
-@pytest.mark.contract("SES-07")
-async def test_an_instance_that_was_replaced_can_write_nothing(tmp_path: Path) -> None:
-    async with open_stage(tmp_path, replies(DONE)) as stage:
-        session, sessions = stage.session, stage.engine._sessions
-        stale = sessions.loaded(session.id)
-        assert stale is not None
-        # Somebody takes the session without asking its actor.
-        await sessions.acquire(session.id)
-        tape = stage.tape()
-        fact = archived_fact(archived=True, revision="stale")
-        for write in (
-            stale.session.ports.record.append([fact]),
-            stale.session.ports.record.commit(started()),
-        ):
-            with pytest.raises(StorageError):
-                await write
-        assert stage.tape() == tape
-        # It finds out with the first thing that it has to write, and goes.
-        assert (await session.prompt("go")).text == "done"
-        fresh = sessions.loaded(session.id)
-        assert stale.ref.exited
-        assert fresh is not None
-        assert fresh.session is not stale.session
-
-
-async def test_an_instance_whose_row_vanished_is_evicted(tmp_path: Path) -> None:
-    async with open_stage(tmp_path, replies()) as stage:
-        session, sessions = stage.session, stage.engine._sessions
-        writer: Any = stage.engine._world.writer
-        store = writer._store
-        grant = await sessions.acquire(session.id)
-        assert isinstance(grant, Grant)
-        assert store.delete(grant, grant.head) is None
-        with pytest.raises(SessionNotFoundError):
-            await stage.engine.open_session(session.id)
-        assert sessions.loaded(session.id) is None
-        with pytest.raises(SessionNotFoundError):
-            await session.configure(temperature=1.0)
-
-
-async def test_a_session_nobody_uses_is_unloaded_after_twenty_minutes(
-    tmp_path: Path, autojump_clock: MockClock
+async def test_what_hangs_is_left_behind_at_its_bound_and_reported(
+    tmp_path: Path,
+    autojump_clock: MockClock,
+    trace: list[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    hook = Listener(hangs=True)
+    provider = RehearsalProvider(replies(DONE))
+    caplog.set_level(logging.WARNING)
     async with open_engine(
-        state=tmp_path / "state",
-        provider=RehearsalProvider(replies(DONE, DONE)),
-        builtin=False,
-        threads=False,
-        gc_thresholds=False,
+        state=tmp_path / "state", provider=provider, threads=False, hooks=[hook]
     ) as engine:
         session = await engine.create_session(workspace=tmp_path)
         await session.prompt("go")
-        began, path = trio.current_time(), f"sessions/{session.id}"
-        await trio.sleep_until(began + 1_199)
-        (idle,) = [i for i in engine.tree() if i.path.startswith(path)]
-        # No task until then either, and nothing at all afterwards.
-        assert idle.grade == "hosted"
-        await trio.sleep_until(began + 1_201)
-        assert not any(info.path.startswith(path) for info in engine.tree())
-        assert (await session.prompt("again")).text == "done"
-
-
-@pytest.mark.parametrize("fails_at", [1, 2])
-@pytest.mark.parametrize("cancelled", [False, True])
-async def test_a_session_that_could_not_be_made_leaves_nothing(
-    tmp_path: Path, fails_at: int, cancelled: bool
-) -> None:
-    async with open_stage(tmp_path, replies()) as stage:
-        world = stage.engine._world
-        inner, count = world.writer, 0
-
-        class Failing:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(inner, name)
-
-            async def submit(self, piece: Any, told: Any = None) -> Any:
-                nonlocal count
-                count += 1
-                if count != fails_at:
-                    return await inner.submit(piece, told)
-                if cancelled:
-                    scope.cancel()
-                    await trio.lowlevel.checkpoint()
-                raise StorageError("no")
-
-        object.__setattr__(world, "writer", Failing())
-        with trio.CancelScope() as scope, suppress(StorageError):
-            await stage.engine.create_session(workspace=tmp_path)
-            raise AssertionError
-        object.__setattr__(world, "writer", inner)
-        assert [row.id for row in await stage.engine.sessions()] == [stage.session.id]
-        actors = [i for i in stage.engine.tree() if i.path.startswith("sessions/")]
-        assert [info.path for info in actors] == [f"sessions/{stage.session.id}"]
-        with closing(open_reader(stage.state)) as reader:
-            full = [s for s in reader.scopes() if reader.page(s, 0).entries]
-        assert full == [stage.session.id]
+        await wait_all_tasks_blocked()
+        assert len(hook.told) == 1
+        began = trio.current_time()
+    assert trio.current_time() - began < 20
+    assert trace == ["store"]
+    assert [r for r in caplog.records if "listener" in r.message or "tell" in r.message]
+    hook.hangs = False
+    await trio.sleep(2)
