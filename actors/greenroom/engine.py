@@ -38,7 +38,8 @@ from greenroom.actors.context import (
     SlidingWindow as SlidingWindow,
     Strategy as Strategy,
     Summaries,
-    Windows,
+    Window as Window,
+    Windows as Windows,
 )
 from greenroom.actors.gates import (
     BeingDeletedError as BeingDeletedError,
@@ -140,6 +141,7 @@ from greenroom.protocol import (
     SessionSettings,
     round_limit,
 )
+from greenroom.protocol.context import choose_policy
 from greenroom.storage import (
     Held,
     Member,
@@ -424,6 +426,13 @@ class Engine:
         """Add tools for the runs that start from now on."""
         self._tools.contribute(*tools)
 
+    def context_window(self, settings: SessionSettings) -> Window:
+        """Return the window of the model that *settings* name, or that it is unknown.
+
+        An unknown one has the fallback beside it that is in force (CTX-11).
+        """
+        return self._world.windows.find(settings)
+
     def tree(self) -> tuple[ActorInfo, ...]:
         """Return every actor: path, state, mailbox, deadline."""
         return self._system.tree()
@@ -451,6 +460,8 @@ async def open_engine(
     gc_thresholds: bool = True,
     threads: bool = True,
     prices: Prices | None = None,
+    windows: Windows | None = None,
+    view_policy: str | None = None,
     compaction: Strategy | None = None,
     hooks: Iterable[Hook] = (),
     memory: MemoryPort | None = None,
@@ -481,6 +492,10 @@ async def open_engine(
 
         prices: what models cost, for budgets and results; without them no cost is
             known.
+        windows: how many tokens models take; without it what *prices* lists, and what
+            providers say when they refuse a request.
+        view_policy: how views are made, by name (CTX-06); one that does not exist is
+            the default one, and manifests say so.
         compaction: what stands for the part of a long conversation that is no longer
             sent; without one a summary by the agent's assistant model, or the
             session's. `SlidingWindow` asks no model.
@@ -525,7 +540,7 @@ async def open_engine(
             system.supervisor("memory", shutdown=DRAIN_SECONDS + END_SECONDS).spawn
         )
         prices = prices or Prices()
-        windows = Windows(listed=prices.context_window)
+        windows = windows or Windows(listed=prices.context_window)
         world = SessionWorld(
             system=system,
             writer=writer,
@@ -541,6 +556,7 @@ async def open_engine(
             inline_chars=inline_chars,
             cost=prices.cost,
             windows=windows,
+            view_policy=choose_policy(view_policy),
             compaction=CompactionSetup(
                 compaction or Summaries(clock.now, ids.random),
                 Policies(agents, by_id, gates, windows).find,

@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 import trio
 from kit.laws import check_laws, check_requests
+from kit.views import view_problems
 
 from greenroom.engine import Engine, RateLimit, SessionHandle
 from greenroom.protocol import (
@@ -57,11 +58,19 @@ class Stage:
         assert (again.runs, again.messages, again.sessions) == (0, 0, ())
         reader = open_reader(self.state)
         try:
-            for row in reader.sessions(1_000):
+            rows = reader.sessions(1_000)
+            for row in rows:
                 check_laws(reader, row.id, read_tape(self.state, row.id))
         finally:
             reader.close()
-        check_requests(getattr(self.provider, "requests", []))
+        requests = getattr(self.provider, "requests", [])
+        check_requests(requests)
+        broken = [
+            problem
+            for row in rows
+            for problem in view_problems(read_tape(self.state, row.id), requests)
+        ]
+        assert not broken, "\n".join(broken)
 
     def names(self) -> list[str]:
         """The names of the entries, in order."""

@@ -226,13 +226,14 @@ class RequestViews:
 
     def _weights(self, view: ViewBuilder) -> Weights:
         tally, front, turns = self.session.tally, view.front_count, view.turns
-        ends = [front + turn.index for turn in turns[1:]] + [front + view.history_count]
+        starts = [front + turn.index for turn in turns]
+        ends = [*starts[1:], front + view.history_count] if starts else []
         return Weights(
             memory=_weight_of(view, "memory_context"),
             directives=_weight_of(view, "directive_context"),
             turns=[
-                tally.at(end).tokens - tally.at(front + turn.index).tokens
-                for turn, end in zip(turns, ends, strict=True)
+                tally.at(end).tokens - tally.at(start).tokens
+                for start, end in zip(starts, ends, strict=True)
             ],
         )
 

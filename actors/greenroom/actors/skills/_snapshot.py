@@ -20,8 +20,10 @@ from greenroom.protocol import (
     Block,
     GreenroomError,
     PromptParts,
+    SkillContext,
     SkillNote,
     assemble_prompt,
+    sha256_hex,
 )
 
 from ._activation import ACTIVATE, GUIDANCE, activated, activation_tool
@@ -89,7 +91,14 @@ class Snapshot:
         is_offered = any(each.name == ACTIVATE for each in self.tools.definitions)
         guidance = [GUIDANCE] if catalogue and is_offered else []
         parts = PromptParts(self.prompt, self.said, notes, guidance)
-        return Refreshed(self.tools, assemble_prompt(parts), _roots(catalogue, used))
+        skills = tuple(
+            SkillContext(
+                name=name, content_hash=sha256_hex(catalogue[name].text.instructions)
+            )
+            for name in sorted(used)
+        )
+        roots = _roots(catalogue, used)
+        return Refreshed(self.tools, assemble_prompt(parts), roots, skills)
 
 
 def _note(package: Package, *, used: bool) -> SkillNote:
