@@ -163,7 +163,9 @@ async def test_how_often_is_sent_depends_on_what_is_asked_for(
 
 @pytest.mark.contract("TRY-02")
 async def test_text_is_asked_for_by_that_policy(autojump_clock: MockClock) -> None:
-    await error_from([BUSY], [BUSY], [BUSY], sends=SENDS["text"])
+    error = await error_from([BUSY], [BUSY], [BUSY], sends=SENDS["text"])
+
+    assert isinstance(error, ProviderUnavailableError)
 
 
 async def test_every_attempt_at_a_text_enters_the_gate(
