@@ -61,6 +61,14 @@ FAULTS: Final = (
     Fail("broken", status=500),
     Fail("wrong", status=400),
     Fail("too long", status=400, code="context_length_exceeded"),
+    Fail("prompt is too long: 90000 tokens > 80000 maximum", status=400),
+    Fail("the request is too large", status=413),
+    Fail(
+        "maximum context length is 80000 tokens (70000 in the messages, 16000 in the"
+        " completion)",
+        status=400,
+    ),
+    Fail("input is too long for requested model"),
     Raise("a bug in the adapter"),
     End(),
     Hang(),
@@ -130,6 +138,8 @@ class World:
         """Return what the model does this time."""
         if self.calm:
             return [Say("fine"), Use(1, 1), Halt()]
+        if request.tool_choice == "none" and self.chance.random() < 0.7:
+            return [Say("## Goal\nall of it"), Use(3, 1), Halt()]
         cues = [self._cue() for _ in range(self.chance.randint(0, 4))]
         calls = any(isinstance(cue, Call) for cue in cues)
         return [*cues, Use(3, 1), self._end(calls=calls)]
@@ -139,7 +149,8 @@ class World:
             case 0:
                 return Think("hm", {"signature": "x"} if self.numbers % 2 else None)
             case 1 | 2:
-                return Say("words and words", self.chance.choice((0, 3)))
+                times = self.chance.choice((1, 1, 200))
+                return Say("words and words" * times, self.chance.choice((0, 3)))
             case 3:
                 return Pause(self.chance.random() * self.chance.choice((0.03, 3)))
             case _ if self.numbers < MAX_CALLS:
@@ -273,7 +284,8 @@ class Model:
         world, digest = self.world, _digest(request)
         world.requests.append(request)
         world.history.note("model", f"is asked {digest}")
-        if digest in world.sent:
+        # Nothing of a summary is passed on before it is whole.
+        if digest in world.sent and request.tool_choice != "none":
             world.history.complain(f"law 4: {digest} was sent again after output")
         world.active += 1
         try:

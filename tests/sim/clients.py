@@ -51,6 +51,8 @@ DEEDS: Final = {
     "cancel": 1,
     "close": 1,
     "configure": 3,
+    "compact": 2,
+    "undo": 1,
     "follow": 4,
     "drop": 1,
     "leave": 1,
@@ -133,6 +135,10 @@ class Client:
                 # Several at once: they are written in a group with what a run writes.
                 for _ in range(self.chance.randint(1, 4)):
                     self._start(self._configure)
+            case "compact":
+                self._start(self._compact)
+            case "undo":
+                self._start(self.session.undo_compaction)
             case "follow":
                 self.nursery.start_soon(self._follow)
             case "drop" if self.watchers:
@@ -202,6 +208,10 @@ class Client:
         changes = self.chance.choice(SETTINGS)
         await self.session.configure(**changes)
         return str(changes)
+
+    async def _compact(self) -> str:
+        done = await self.session.compact()
+        return f"{done.outcome} {done.why}"
 
     async def _follow(self) -> None:
         with trio.CancelScope() as scope:
