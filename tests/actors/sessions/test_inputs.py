@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from kit.rehearsal import Probe, Stage, open_stage, replies, spy_on
+from kit.rehearsal import Probe, Stage, calls_of, open_stage, replies, spy_on
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.providers import Call, Fail, Halt, Hang, Pause, Say
@@ -219,7 +219,8 @@ async def test_a_steer_during_a_tool_is_read_at_the_next_settled_batch(tmp_path)
         # It goes before what was queued earlier (J4), and reads the tool's result.
         assert asked_with(held.stage.provider)[1] == ["first", "now"]
         assert messages[1].metadata.run_stop_reason == "pending_input"
-        assert messages[1].blocks[0].response == "result of probe 1"
+        (call,) = calls_of(messages[1])
+        assert call.response == "result of probe 1"
 
 
 @pytest.mark.contract("PIN-06")
@@ -273,6 +274,7 @@ async def test_a_steer_without_a_turn_is_let_in_at_once(tmp_path):
         await wait_all_tasks_blocked()
         user, reply = await stage.session.messages()
         assert (user.status, reply.status) == ("sent", "sent")
+        assert user.metadata.input_receipt is not None
         assert user.metadata.input_receipt.read_at is not None
 
 

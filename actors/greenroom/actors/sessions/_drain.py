@@ -119,8 +119,7 @@ class Drain:
         # A message that was retracted never comes back, so its id is used up.
         message_id = MessageId(ctx.ids.uuid() if row.returned else row.id)
         claimed = session.inputs.claim(row.id, now=now, message_id=message_id)
-        if not await self._claim(claimed, row):
-            return
+        await self._claim(claimed)
         if reasons := session.ports.attachments(row.parts or (), session.settings):
             await self._block(row, reasons, now)
             return
@@ -148,24 +147,21 @@ class Drain:
         read = tuple(read_message(message, now) for message in session.steered)
         reply = self._reply(session.next_order, ctx)
         claimed = session.inputs.claim(row.id, now=now, reply=reply.id)
-        if await self._claim(claimed, row, map(message_fact, (*read, reply))):
-            session.steered = []
-            self._open(reply, Claim(row.id, "steer", read, row.parts or ()))
+        await self._claim(claimed, map(message_fact, (*read, reply)))
+        session.steered = []
+        self._open(reply, Claim(row.id, "steer", read, row.parts or ()))
 
-    async def _claim(
-        self, claimed: InputChange, row: PendingInput, facts: Iterable[Fact] = ()
-    ) -> bool:
-        # A claim that is on disk is settled also if telling of it raises (PIN-10).
+    async def _claim(self, claimed: InputChange, facts: Iterable[Fact] = ()) -> None:
+        # A claim that is on disk has its turn also if telling of it raises: nobody
+        # else would settle it (PIN-10).
         try:
             await write_inputs(self.session, claimed, facts)
         except StorageError:
             raise
         except Exception as exc:
-            _LOG.warning("the claim of input %r was not told: %r", row.id, exc)
+            input_id = claimed.revisions[0].id
+            _LOG.warning("the claim of input %r was not told: %r", input_id, exc)
             self.session.inputs = claimed.inputs
-            await self._release(row, claimed.revisions[0].updated_at)
-            return False
-        return True
 
     async def _release(self, row: PendingInput, now: float) -> None:
         # If this fails as well, loading the session again releases it (PIN-14).
