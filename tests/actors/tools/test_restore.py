@@ -197,6 +197,19 @@ async def test_a_change_is_made_though_what_was_can_not_be_kept(context, caplog)
     assert file_changes(context.scratch) == []
 
 
+def test_a_file_that_somebody_put_back_half_way_is_theirs():
+    def step(number, before, after):
+        operation = OperationId(RunId("r"), number, "c")
+        return FileChange(
+            operation=operation, root="/", parts=("f",), before=before, after=after
+        )
+
+    changes = [step(1, "a", "b"), step(2, "c", "d")]
+    assert not leads_back("b", changes)
+    assert leads_back("d", [step(1, "a", "b"), step(2, "b", "d")])
+    assert leads_back("b", [step(1, "a", "b"), step(2, "b", "d")])
+
+
 CONTENTS = st.sampled_from([None, "a", "b", "c"])
 STEPS = st.lists(
     st.tuples(st.sampled_from(["a", "b", "c"]), st.booleans(), st.booleans()),
