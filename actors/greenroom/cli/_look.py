@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from greenroom.protocol import RunId, SessionId, TapeEntry
+from greenroom.protocol.context import StoredManifest
 from greenroom.storage import MessageHit, NoStoreError, Reader, SessionRow, open_reader
 
 from ._config import Config
@@ -21,6 +22,13 @@ from ._harmless import harmless, json_line, one_line
 from ._parser import MAX_LISTED
 from ._story import format_story, run_story, story_lines
 from ._traces import print_traces, traces_of
+from ._views import (
+    VIEW_PREFIX,
+    print_difference,
+    print_view,
+    print_views,
+    views_of,
+)
 
 _PAGE: Final = 256
 _MAX_ENTRIES: Final = 200_000
@@ -71,7 +79,18 @@ def search_command(arguments: argparse.Namespace, config: Config) -> int:
 def inspect_command(arguments: argparse.Namespace, config: Config) -> int:
     """Tell what happened in a session or a run."""
     with closing(open_reader(config.state)) as reader:
+        if arguments.target.startswith(VIEW_PREFIX):
+            return _inspect_view(reader, arguments)
+        if arguments.diff is not None:
+            raise CliError(
+                f"{one_line(arguments.target)!r} is no view, so it has no difference",
+                hint="list the views of a session with inspect SESSION --views",
+            )
         session_id, run_id = _find(reader, arguments.target)
+        if arguments.views:
+            views = views_of(_entries(reader, session_id), run_id)
+            print_views(views, as_json=arguments.json)
+            return ExitCode.OK
         if arguments.traces:
             found = traces_of(reader.traces(session_id), run_id)
             print_traces(found, as_json=arguments.json)
@@ -86,6 +105,28 @@ def inspect_command(arguments: argparse.Namespace, config: Config) -> int:
         print(f"session {session_id}")
         print("\n".join(format_story(lines)))
     return ExitCode.OK
+
+
+def _inspect_view(reader: Reader, arguments: argparse.Namespace) -> int:
+    view = _view(reader, arguments.target)
+    if arguments.diff is None:
+        print_view(view, as_json=arguments.json)
+    else:
+        other = _view(reader, arguments.diff)
+        print_difference(other, view, as_json=arguments.json)
+    return ExitCode.OK
+
+
+def _view(reader: Reader, view_id: str) -> StoredManifest:
+    # Views have no index: they are looked for in the sessions that were used last.
+    for row in reader.sessions(MAX_LISTED):
+        for stored in views_of(_entries(reader, row.id)):
+            if stored.view_id == view_id:
+                return stored
+    raise CliError(
+        f"there is no view {one_line(view_id)!r}",
+        hint="list the views of a session with inspect SESSION --views",
+    )
 
 
 def beginning_with(target: str, rows: Sequence[SessionRow]) -> SessionId | None:

@@ -325,8 +325,19 @@ def _search(parser: _SubParser) -> None:
 def _inspect(parser: _SubParser) -> None:
     parser.add_argument(
         "target",
-        metavar="SESSION|RUN",
-        help="the id of a session, or how it begins, or the id of a run",
+        metavar="SESSION|RUN|VIEW",
+        help="the id of a session, or how it begins, or the id of a run or a view",
+    )
+    parser.add_argument(
+        "--views",
+        action="store_true",
+        help="list what requests carried instead, a view each",
+    )
+    parser.add_argument(
+        "--diff",
+        metavar="VIEW",
+        default=None,
+        help="of a view: print only in what that other one differs",
     )
     parser.add_argument(
         "--traces",
