@@ -123,6 +123,7 @@ from greenroom.actors.tools import (
     ToolRegistry,
     ToolResult as ToolResult,
     builtin_tools,
+    recall_tools,
     tool as tool,
 )
 from greenroom.actors.writer import InlineWriter, open_writer
@@ -533,6 +534,8 @@ async def open_engine(
             Packages(folder / "skills"), writer, readers, agents, clock, work
         )
         await skills.start(system.supervisor("skills").spawn)
+        if builtin:
+            registry.reserve(*recall_tools(readers))
         recalls = memory or StoreMemory(readers)
         ingestion = Ingestion(recalls, agents, readers, writer, clock)
         # Before the sessions, so that it ends after them.
