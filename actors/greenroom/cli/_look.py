@@ -19,7 +19,7 @@ from greenroom.storage import MessageHit, NoStoreError, Reader, SessionRow, open
 from ._config import Config
 from ._exit import CliError, ExitCode
 from ._harmless import harmless, json_line, one_line
-from ._parser import MAX_LISTED
+from ._options import MAX_LISTED
 from ._story import format_story, run_story, story_lines
 from ._traces import print_traces, traces_of
 from ._views import (

@@ -46,7 +46,7 @@ from ._exit import CliError, ExitCode
 from ._harmless import json_line
 from ._hooks import make_hooks
 from ._look import beginning_with
-from ._parser import MAX_LISTED
+from ._options import MAX_LISTED
 from ._prompts import Asker, read_prompt
 from ._provider import open_provider, rate_limits_of
 from ._rehearsal import REHEARSAL_ID
