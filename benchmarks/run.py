@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import bench_cancel
+import bench_estimate
 import bench_hosted
 import bench_layout
 import bench_loaded
@@ -25,6 +26,7 @@ import bench_sessions
 import bench_spawn
 import bench_store
 import bench_turn
+import bench_view
 import bench_writer
 from runner import Case, Result, as_json, as_table, machine, measure
 
@@ -40,6 +42,8 @@ CASES: Final[tuple[Case, ...]] = (
     *bench_loaded.CASES,
     *bench_layout.CASES,
     *bench_turn.CASES,
+    *bench_view.CASES,
+    *bench_estimate.CASES,
 )
 
 

@@ -433,7 +433,8 @@ from ._user_message import (
     user_blocks as user_blocks,
     user_message as user_message,
 )
-from ._view import (
+from ._view import ViewBuilder as ViewBuilder
+from ._view_parts import (
     Contribution as Contribution,
     ContributionKind as ContributionKind,
     Excluded as Excluded,
@@ -443,5 +444,4 @@ from ._view import (
     SkillContext as SkillContext,
     SyntheticPart as SyntheticPart,
     TurnStart as TurnStart,
-    ViewBuilder as ViewBuilder,
 )

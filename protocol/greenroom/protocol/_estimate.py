@@ -18,11 +18,11 @@ from typing import Final, final
 
 import attrs
 
-SAMPLED_OVER: Final = 16_384
+SAMPLED_OVER: Final = 4_096
 """Bytes up to which all of a text is looked at."""
 
-_WINDOW: Final = 1_024
-_STRIDE: Final = 4_096
+_WINDOW: Final = 256
+_STRIDE: Final = 1_536
 
 MIN_FACTOR: Final = 0.2
 MAX_FACTOR: Final = 5.0

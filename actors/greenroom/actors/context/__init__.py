@@ -5,6 +5,8 @@ was sent last, what a provider counted, how large windows are) and the append th
 before a send (CTX-03).
 """
 
+from __future__ import annotations
+
 from ._beginning import (
     Beginning as Beginning,
     read_beginning as read_beginning,

@@ -5,6 +5,8 @@ checkpoint), what a request weighs, whether it fits, and the manifest that says 
 it on the tape. No clock, no I/O: numbers and times are arguments.
 """
 
+from __future__ import annotations
+
 from ._assembly import (
     Numbers as Numbers,
     RequestIdentity as RequestIdentity,

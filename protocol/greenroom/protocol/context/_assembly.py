@@ -14,7 +14,8 @@ import msgspec
 
 from .._ids import MessageId, RunId, SessionId
 from .._messages import ChatMessage
-from .._view import IncludedReason, Part, ViewBuilder
+from .._view import ViewBuilder
+from .._view_parts import IncludedReason, Part
 from ._manifest import (
     ExcludedRange,
     ExecutionContract,
@@ -110,10 +111,6 @@ def assemble_manifest(
     policy = request_policy(chosen, identity.origin)
     parts = _parts(view, tally, identity.origin)
     included = tuple(_included(part, tally) for part in parts)
-    excluded = tuple(
-        ExcludedRange(first=e.first, last=e.last, count=e.count, reason=e.reason)
-        for e in view.excluded
-    )
     pin = _pin(view, parts, tally)
     if policy.task == "tool_loop" and not inherited_pin(first_pin, pin):
         pin = None
@@ -130,7 +127,7 @@ def assemble_manifest(
         latest_entry_id=tape.head,
         reconstruction_anchor_entry_id=tape.anchor,
         included=included,
-        excluded=excluded,
+        excluded=_excluded(view),
         pin=pin,
         token_budget=_budget(numbers, tally.whole),
         hashes=Hashes(
@@ -148,9 +145,7 @@ def assemble_manifest(
         ),
         skill_contexts=view.skills,
     )
-    if before is None:
-        return manifest
-    prefix = _prefix(before, manifest, messages, view.left_out_items)
+    prefix = before and _prefix(before, manifest, messages, view.left_out_items)
     return msgspec.structs.replace(manifest, prefix=prefix)
 
 
@@ -198,6 +193,13 @@ def _pin(view: ViewBuilder, parts: tuple[Part, ...], tally: Tally) -> PinnedUser
     alone = Mark().after(tally.message(part.start))
     prefix = tally.at(part.start + 1)
     return pinned_user(record, content_hash=alone.hash, prefix_hash=prefix.hash)
+
+
+def _excluded(view: ViewBuilder) -> tuple[ExcludedRange, ...]:
+    return tuple(
+        ExcludedRange(first=e.first, last=e.last, count=e.count, reason=e.reason)
+        for e in view.excluded
+    )
 
 
 def _budget(numbers: Numbers, whole: Mark) -> TokenBudget:

@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from .._canonical import safe_text, sha256_hex
-from .._view import SyntheticPart
+from .._view_parts import SyntheticPart
 from ._boundary import HANDOFF, Boundary
 
 NOTICE: Final = (

@@ -15,7 +15,7 @@ import msgspec
 from .._canonical import canonical_json, sha256_hex
 from .._facts import Fact, FactKind, SourceType
 from .._ids import MessageId, RunId, SessionId
-from .._view import ExcludedReason, IncludedReason, SkillContext
+from .._view_parts import ExcludedReason, IncludedReason, SkillContext
 from ._pin import PinnedUser
 from ._policy import Selection, ShadowPolicy, TaskType, ViewPolicy
 
