@@ -13,7 +13,6 @@ in the task that opened the engine, and its children; nothing is a global.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import (
     AsyncGenerator,
     Iterable,
@@ -25,7 +24,6 @@ from typing import Final, final
 
 import attrs
 import platformdirs
-import trio
 
 from greenroom.actors.agents import (
     AgentManager as AgentManager,
@@ -78,17 +76,22 @@ from greenroom.actors.memory import (
     MemoryPort as MemoryPort,
     StoreMemory,
 )
+from greenroom.actors.opening import (
+    WorkspaceError as WorkspaceError,
+    join,
+    lent_storage,
+    own_storage,
+    providers_by_id,
+    rate_gates,
+    resolved_workspace,
+    take_up,
+)
 from greenroom.actors.prices import Prices as Prices
 from greenroom.actors.providers import (
-    Fail,
     Provider as Provider,
-    RateGate,
     RateLimit as RateLimit,
-    RehearsalProvider,
 )
-from greenroom.actors.readers import InlineReaders, open_readers
 from greenroom.actors.sessions import (
-    PieceWriter,
     SessionHandle as SessionHandle,
     SessionHeldError as SessionHeldError,
     SessionNotFoundError as SessionNotFoundError,
@@ -126,15 +129,12 @@ from greenroom.actors.tools import (
     recall_tools,
     tool as tool,
 )
-from greenroom.actors.writer import InlineWriter, open_writer
 from greenroom.protocol import (
     DRAIN_SECONDS,
     Budget as Budget,
     Deny as Deny,
     Grant as Grant,
-    GreenroomError,
     MessageId,
-    ModelRequest,
     Other as Other,
     Price as Price,
     Reply as Reply,
@@ -145,23 +145,14 @@ from greenroom.protocol import (
 from greenroom.protocol.context import choose_policy
 from greenroom.storage import (
     Held,
-    Member,
     MemoryStore as MemoryStore,
     MessageHit,
     Piece,
     RecoveryReport,
     SessionRow,
-    SqliteStore,
     Store,
     archive_session,
-    open_reader,
-    open_store,
-    recover,
 )
-
-MEMBER_TTL: Final = 365 * 86_400.0
-"""Seconds an engine may live without a beat. On one machine a lock file tells at once
-who is dead, so an idle engine writes nothing to say that it lives."""
 
 IDLE_SECONDS: Final = 1_200.0
 """After so long without work a session is unloaded."""
@@ -173,13 +164,6 @@ END_SECONDS: Final = 2.0
 
 NOWHERE: Final = Path(os.devnull, "greenroom")
 """The state folder of an engine without one: a path that can't be made."""
-
-
-class WorkspaceError(GreenroomError):
-    """The folder a session should work in can't be used."""
-
-    code = "workspace_error"
-    hint = "name a folder that exists"
 
 
 def default_state() -> Path:
@@ -248,7 +232,7 @@ class Engine:
         settings = SessionSettings(
             agent_id=chosen.agent.id,
             title=title.strip()[:TITLE_CHARS] or "New Chat",
-            workspace=str(await _workspace(folder)),
+            workspace=str(await resolved_workspace(folder)),
             provider=who.provider,
             model=who.model,
             permission_mode=mode,  # pyright: ignore[reportArgumentType] - checked below
@@ -490,7 +474,6 @@ async def open_engine(
             reads a preview (TOL-16).
         gc_thresholds: whether the garbage collector is set for many small objects.
         threads: ``False`` keeps storage on the loop, for tests on a mock clock.
-
         prices: what models cost, for budgets and results; without them no cost is
             known.
         windows: how many tokens models take; without it what *prices* lists, and what
@@ -510,16 +493,16 @@ async def open_engine(
     """
     folder = _folder(state, store)
     clock, ids = clock or SystemClock(), ids or SystemIds()
-    by_id = _by_id(provider, providers)
-    gates = _gates(by_id, rate_limits or {})
+    by_id = providers_by_id(provider, providers)
+    gates = rate_gates(by_id, rate_limits or {})
     registry = _registry(tools, builtin=builtin)
     # Before any actor lives: what dead owners left is settled, or nothing starts.
     if store is None:
-        own, member, report = _take_up(folder, program, clock)
-        storage = _storage(own, folder, threads=threads)
+        own, member, report = take_up(folder, program, clock)
+        storage = own_storage(own, folder, threads=threads)
     else:
-        member, report = _join(store, program, clock)
-        storage = _lent(store, member, clock)
+        member, report = join(store, program, clock)
+        storage = lent_storage(store, member, clock)
     async with (
         storage as (writer, readers),
         open_system(clock=clock, ids=ids, gc_thresholds=gc_thresholds) as system,
@@ -599,94 +582,12 @@ def _folder(state: Path | str | None, store: Store | None) -> Path:
     return default_state() if store is None else NOWHERE
 
 
-def _take_up(
-    folder: Path, program: str, clock: Clock
-) -> tuple[SqliteStore, Member, RecoveryReport]:
-    store = open_store(folder)
-    try:
-        return store, *_join(store, program, clock)
-    except BaseException:
-        store.close()
-        raise
-
-
-def _join(store: Store, program: str, clock: Clock) -> tuple[Member, RecoveryReport]:
-    member = store.join(_node(program), "", MEMBER_TTL, now=clock.now())
-    return member, recover(store, member, clock.now())
-
-
-@asynccontextmanager
-async def _storage(
-    store: SqliteStore, folder: Path, *, threads: bool
-) -> AsyncGenerator[tuple[PieceWriter, StoreReaders]]:
-    if threads:
-        async with (
-            open_writer(store) as writer,
-            open_readers(lambda: open_reader(folder)) as readers,
-        ):
-            yield writer, readers
-        return
-    try:
-        yield InlineWriter(store), InlineReaders(store)
-    finally:
-        store.close()
-
-
-@asynccontextmanager
-async def _lent(
-    store: Store, member: Member, clock: Clock
-) -> AsyncGenerator[tuple[PieceWriter, StoreReaders]]:
-    try:
-        yield InlineWriter(store), InlineReaders(store)
-    finally:
-        # No process ends here, so nobody else could know that the sessions are free.
-        store.leave(member, now=clock.now())
-
-
-def _by_id(
-    provider: Provider | None, providers: Iterable[Provider]
-) -> dict[str, Provider]:
-    chosen = ([] if provider is None else [provider]) + list(providers)
-    return {each.id: each for each in chosen or [RehearsalProvider(_nobody)]}
-
-
-def _gates(
-    providers: Mapping[str, Provider], limits: Mapping[str, RateLimit]
-) -> dict[str, RateGate]:
-    for unknown in limits.keys() - providers.keys():
-        known = ", ".join(sorted(providers))
-        raise ValueError(f"rate limit for no provider: {unknown!r}; there is {known}")
-    return {each: RateGate(limits.get(each)) for each in providers}
-
-
-def _nobody(_: ModelRequest) -> list[Fail]:
-    return [Fail("no provider was given to open_engine", code="no_provider")]
-
-
 def _registry(tools: Iterable[Tool], *, builtin: bool) -> ToolRegistry:
     registry = ToolRegistry()
     if builtin:
         registry.contribute(*builtin_tools())
     registry.contribute(*tools)
     return registry
-
-
-def _node(program: str) -> str:
-    return f"{program} (process {os.getpid()} on {socket.gethostname()})"
-
-
-async def _workspace(folder: Path | str | None) -> Path:
-    if folder is None:
-        raise WorkspaceError("neither the session nor its agent names a workspace")
-    shown = str(folder)[:200]
-    try:
-        resolved = await (await trio.Path(folder).expanduser()).resolve()
-        is_folder = await resolved.is_dir()
-    except (OSError, RuntimeError, ValueError) as exc:
-        raise WorkspaceError(f"workspace {shown!r} can't be used: {exc}") from exc
-    if not is_folder:
-        raise WorkspaceError(f"workspace {shown!r} is not a folder")
-    return Path(resolved)
 
 
 def _checked(

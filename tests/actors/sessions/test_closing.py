@@ -94,7 +94,7 @@ async def test_nobody_gets_an_engine_whose_state_can_t_be_made_ready(
     def fail(*_: object) -> None:
         raise StorageError("no recovery today")
 
-    monkeypatch.setattr("greenroom.engine.recover", fail)
+    monkeypatch.setattr("greenroom.actors.opening.recover", fail)
     with pytest.raises(StorageError, match="no recovery"):
         async with open_engine(state=tmp_path / "state", threads=False):
             raise AssertionError("it was handed out before it was ready")

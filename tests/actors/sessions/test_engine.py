@@ -124,9 +124,10 @@ async def test_state_that_cannot_be_read_starts_nothing(tmp_path):
 @pytest.mark.contract("JRN-17")
 async def test_recovery_is_over_before_any_actor_lives(tmp_path, monkeypatch):
     order = []
+    import greenroom.actors.opening as opening
     import greenroom.engine as engine
 
-    recover, open_system = engine.recover, engine.open_system
+    recover, open_system = opening.recover, engine.open_system
 
     def noted_recover(*args, **kwargs):
         order.append("recovery begins")
@@ -138,7 +139,7 @@ async def test_recovery_is_over_before_any_actor_lives(tmp_path, monkeypatch):
         order.append("actors")
         return open_system(*args, **kwargs)
 
-    monkeypatch.setattr(engine, "recover", noted_recover)
+    monkeypatch.setattr(opening, "recover", noted_recover)
     monkeypatch.setattr(engine, "open_system", noted_system)
     async with open_stage(tmp_path, []):
         assert order == ["recovery begins", "recovery ends", "actors"]
