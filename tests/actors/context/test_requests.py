@@ -441,11 +441,21 @@ async def test_a_manifest_that_lies_about_a_request_is_found(tmp_path):
 
 
 @pytest.mark.contract("TRY-21")
-async def test_only_the_request_that_was_described_last_may_be_sent(tmp_path):
+async def test_a_run_may_send_only_the_request_that_was_described_last(tmp_path):
     async with open_stage(tmp_path, replies(ASK, DONE), Probe()) as stage:
         ports = stage.session._sessions.loaded(stage.session.id).session.ports  # pyright: ignore[reportOptionalMemberAccess]
-        assert ports.views is not None
-        views = ports.views.for_run(settings_of(stage), ports.record)
-        assert not views.may_send(1)
-        await stage.session.prompt("go")
-        assert not views.may_send(1)
+        hub = stage.session._sessions.hub(stage.session.id)
+        run = ports.for_run(settings_of(stage), hub, lambda _: True)
+        other = ports.for_run(settings_of(stage), hub, lambda _: False)
+        view = view_of(1, "x")
+        request = ModelRequest(model="default", messages=view.messages)
+        for seq in (1, 2):
+            assert not run.authority(seq)
+            identity = RequestIdentity(RunId("r"), MessageId("m9"), seq, seq, "chat")
+            for each in (run, other):
+                assert each.views is not None
+                await each.views.assemble(request, view, identity)
+            assert run.authority(seq)
+            # Whose turn it is not sends nothing, described or not.
+            assert not other.authority(seq)
+        assert not run.authority(1)

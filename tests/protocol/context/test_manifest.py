@@ -18,16 +18,20 @@ from greenroom.protocol import (
     TextBlock,
     ViewBuilder,
     canonical_json,
+    sha256_hex,
 )
 from greenroom.protocol.context import (
+    Boundary,
     Numbers,
     Preflight,
+    Reconstruction,
     RequestIdentity,
     RequestKind,
     Sent,
     Tally,
     TapeState,
     assemble_manifest,
+    checkpoint_of,
     choose_policy,
     inherited_pin,
     manifest_fact,
@@ -158,12 +162,23 @@ def test_every_field_of_a_manifest_is_part_of_its_identity():
 def test_what_is_from_no_message_is_told_with_its_hash():
     view = view_of()
     view.prefix_user("obey", "directive_context")
-    told = {p.reason: p.content_hash for p in made(view).included}
-    assert told["memory_context"] != told["directive_context"]
-    assert {p.source for p in made(view).included if p.reason in told} == {
-        "tape",
-        "synthetic",
+    state = Reconstruction(cursor_order_seq=3, summary="sum", reason="why")
+    checkpoint = checkpoint_of(Boundary("compaction/auto", 5, state))
+    assert checkpoint is not None
+    view.add_checkpoint(checkpoint.text, checkpoint.sections)
+    included = made(view).included
+    told = {part.reason: part.content_hash for part in included}
+    texts = {
+        "summary_checkpoint": "sum",
+        "reconstruction_checkpoint": "why",
+        "memory_context": "remember",
+        "directive_context": "obey",
     }
+    for reason, text in texts.items():
+        assert told[reason] == sha256_hex(text)
+    synthetic = {part.reason for part in included if part.source == "synthetic"}
+    assert synthetic == {*texts, "system_prompt"}
+    assert sum(part.count for part in included) == len(view.messages)
 
 
 @pytest.mark.contract("CTX-32")

@@ -172,7 +172,6 @@ def test_whatever_is_dropped_system_pin_and_active_turn_stay_and_pairs_are_close
         assert said.count(block.text) == 1
 
 
-@pytest.mark.contract("CTX-05")
 @given(CASES, st.integers(0, 9))
 def test_included_and_excluded_are_all_places_of_the_transcript(case, dropped):
     shapes, cursor, rounds, resumed = case
@@ -193,7 +192,6 @@ def test_included_and_excluded_are_all_places_of_the_transcript(case, dropped):
     assert starts == sorted(set(starts))
 
 
-@pytest.mark.contract("CTX-05")
 def test_each_message_that_is_not_in_is_told_with_its_reason():
     shapes = ["turn", "turn", "gone", "turn", "empty", "compaction", "turn"]
     view, _ = made(shapes, 3)
