@@ -22,6 +22,8 @@ BUILTIN_IS_KNOWN_TO: Final = {
     "storage/greenroom/storage/_builtin.py",
     "storage/greenroom/storage/legacy/_agents.py",
     "storage/greenroom/storage/legacy/_migration.py",
+    # Whose packages lay in the root of the older layout.
+    "actors/greenroom/actors/skills/_migration.py",
 }
 EDGES: Final = (
     "protocol/greenroom/protocol/gateway/",

@@ -6,6 +6,7 @@ has it alone and says who is in the way. A reader asks for nothing.
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from pathlib import Path
 
@@ -58,7 +59,8 @@ def open_reader(folder: Path) -> SqliteReader:
         StorageError: it needs a migration first, or can't be read.
     """
     path = folder / DATABASE
-    if not path.exists():
+    # Not `Path.exists`, which raises for a name that no file can have.
+    if not os.path.exists(path):
         raise NoStoreError(f"there is no state in {str(folder)!r}")
     db = _connect_reader(path)
     try:
