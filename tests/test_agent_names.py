@@ -42,6 +42,8 @@ def modules() -> dict[str, str]:
 
 
 def names_builtin(source: str) -> bool:
+    if "DEFAULT_AGENT_ID" not in source:
+        return False
     tree = ast.parse(source)
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
