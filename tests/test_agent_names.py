@@ -57,6 +57,8 @@ def old_names(source: str, *, about_agents: bool) -> Iterator[str]:
     ``type`` is a word of much else, so it is looked for where agents are dealt with.
     """
     wanted = OLD_NAMES | ({"type"} if about_agents else frozenset())
+    if not about_agents and not any(name in source for name in wanted):
+        return
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Attribute(attr=name) if name in wanted:
