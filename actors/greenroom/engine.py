@@ -92,6 +92,8 @@ from greenroom.actors.providers import (
     RateLimit as RateLimit,
 )
 from greenroom.actors.sessions import (
+    AcceptedInput as AcceptedInput,
+    InputBlockedError as InputBlockedError,
     SessionHandle as SessionHandle,
     SessionHeldError as SessionHeldError,
     SessionNotFoundError as SessionNotFoundError,
@@ -134,6 +136,7 @@ from greenroom.protocol import (
     Budget as Budget,
     Deny as Deny,
     Grant as Grant,
+    InputRefusedError as InputRefusedError,
     MessageId,
     Other as Other,
     Price as Price,

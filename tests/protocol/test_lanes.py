@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,63 @@ def code_of(step: Callable[[], object]) -> str:
     with pytest.raises(InputRefusedError) as caught:
         step()
     return caught.value.code
+
+
+#### A row
+
+
+@pytest.mark.contract("PIN-01")
+@pytest.mark.parametrize(
+    "wrong", [{"mode": "later"}, {"state": "lost"}, {"order": "first"}, {"parts": 1}]
+)
+def test_a_row_has_a_mode_a_state_an_order_and_a_payload(wrong: dict[str, Any]) -> None:
+    row = PendingInput(
+        id="a", mode="queue", parts=said("a"), created_at=1, updated_at=1
+    )
+    kept = json.loads(msgspec.json.encode(row))
+
+    assert msgspec.convert(kept, PendingInput) == row
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(kept | wrong, PendingInput)
+
+
+@pytest.mark.contract("PIN-01")
+@pytest.mark.parametrize(
+    ("state", "illegal"),
+    [
+        ("pending", ["retry", "degrade"]),
+        ("claimed", ["claim", "retry", "degrade", "edit", "delete"]),
+        ("blocked", ["claim"]),
+    ],
+)
+def test_an_illegal_step_is_refused_and_changes_nothing(
+    state: str, illegal: list[str]
+) -> None:
+    inputs = queued("a")
+    if state == "claimed":
+        inputs = inputs.claim("a", now=2.0).inputs
+    if state == "blocked":
+        inputs = inputs.block("a", ["why"], now=2.0).inputs
+    steps: dict[str, Callable[[], object]] = {
+        "claim": lambda: inputs.claim("a", now=3.0),
+        "retry": lambda: inputs.retry("a", now=3.0),
+        "degrade": lambda: inputs.degrade("a", said("x"), now=3.0),
+        "edit": lambda: inputs.edit("a", said("x"), now=3.0),
+        "delete": lambda: inputs.delete("a", now=3.0),
+    }
+    before = inputs.rows
+    refused = [name for name, step in steps.items() if _is_refused(step)]
+
+    assert refused == [name for name in steps if name in illegal]
+    assert inputs.rows == before
+
+
+def _is_refused(step: Callable[[], object]) -> bool:
+    try:
+        step()
+    except InputRefusedError:
+        return True
+    return False
 
 
 #### The queue
@@ -145,6 +203,7 @@ def test_a_steer_is_locked_but_may_be_deleted_until_it_is_read() -> None:
     assert code_of(lambda: read.delete("s", now=3.0)) == "input_locked"
 
 
+@pytest.mark.contract("PIN-08")
 def test_a_steer_does_not_count_for_the_queue_and_goes_first() -> None:
     inputs = queued("a", "b", "c", "d", "e")
     inputs = inputs.add_steer("s", said("go"), MessageId("m"), now=2.0).inputs
@@ -152,6 +211,7 @@ def test_a_steer_does_not_count_for_the_queue_and_goes_first() -> None:
     assert _next(inputs) == "s"
 
 
+@pytest.mark.contract("PIN-05")
 def test_a_claimed_steer_is_consumed_whatever_became_of_its_turn() -> None:
     inputs = PendingInputs().add_steer("s", said("go"), MessageId("m"), now=1.0).inputs
     inputs = inputs.claim("s", now=2.0, reply=MessageId("r")).inputs
@@ -186,6 +246,7 @@ def _next(inputs: PendingInputs, wake: Wake = Wake.MANUAL, **given: Any) -> str 
     return None if row is None else row.id
 
 
+@pytest.mark.contract("PIN-08")
 def test_each_condition_alone_keeps_the_lanes_closed() -> None:
     inputs = queued("a", "b")
 
@@ -421,6 +482,7 @@ class Lanes(RuleBasedStateMachine):
         assert self.accepted <= rows | set(self.left)
 
 
+@pytest.mark.contract("PIN-02")
 def test_random_steps_keep_the_lanes_whole() -> None:
     run_state_machine_as_test(
         Lanes, settings=settings(max_examples=50, stateful_step_count=30)

@@ -29,6 +29,7 @@ from ._views import (
     print_views,
     views_of,
 )
+from ._waiting import print_waiting
 
 _PAGE: Final = 256
 _MAX_ENTRIES: Final = 200_000
@@ -96,14 +97,16 @@ def inspect_command(arguments: argparse.Namespace, config: Config) -> int:
             print_traces(found, as_json=arguments.json)
             return ExitCode.OK
         lines = story_lines(_entries(reader, session_id))
+        waiting = reader.pending_inputs(session_id).rows if run_id is None else ()
         if run_id is not None:
             lines = run_story(lines, run_id)
     if arguments.json:
-        for line in lines:
+        for line in (*lines, *waiting):
             sys.stdout.write(json_line(line))
     else:
         print(f"session {session_id}")
         print("\n".join(format_story(lines)))
+        print_waiting(waiting)
     return ExitCode.OK
 
 

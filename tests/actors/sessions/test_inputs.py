@@ -278,6 +278,17 @@ async def test_a_steer_without_a_turn_is_let_in_at_once(tmp_path):
         assert user.metadata.input_receipt.read_at is not None
 
 
+async def test_a_steer_is_read_once(tmp_path):
+    async with open_stage(tmp_path, replies(DONE, DONE)) as stage:
+        for text in ("one", "two"):
+            await stage.session.steer(text)
+            await wait_all_tasks_blocked()
+        assert asked_with(stage.provider) == [["one"], ["one", "two"]]
+        receipts = [e for e in stage.tape() if '"readAt"' in e.fact.payload]
+        # Read, and sent behind its turn.
+        assert len(receipts) == 4
+
+
 async def test_a_steer_for_another_turn_than_the_one_that_runs_is_refused(tmp_path):
     async with busy(tmp_path, DONE) as held:
         session = held.stage.session
@@ -358,6 +369,7 @@ async def test_a_failed_turn_of_the_queue_is_taken_back_and_its_text_returned(
         assert asked_with(held.stage.provider)[-1] == ["first", "a", "b"]
 
 
+@pytest.mark.contract("PIN-08")
 async def test_a_question_keeps_the_queue_closed_until_it_is_answered(tmp_path):
     first = [Call("asks", {}), Halt("tool_use")]
     probe = Probe("asks", question=QUESTION)
@@ -375,6 +387,7 @@ async def test_a_question_keeps_the_queue_closed_until_it_is_answered(tmp_path):
         assert said(await stage.session.messages()) == ["first", "meanwhile", "later"]
 
 
+@pytest.mark.contract("PIN-08")
 async def test_a_follow_up_of_the_users_own_keeps_the_queue_closed(tmp_path):
     first = [Call("asks", {}), Halt("tool_use")]
     probe = Probe("asks", question=QUESTION)
@@ -390,6 +403,34 @@ async def test_a_follow_up_of_the_users_own_keeps_the_queue_closed(tmp_path):
         assert (await stage.session.prompt("my own")).text == "done"
         await wait_all_tasks_blocked()
         assert said(await stage.session.messages()) == ["first", "my own", "later"]
+
+
+#### Refused
+
+
+@pytest.mark.contract("SES-18")
+@pytest.mark.parametrize("why", ["interaction_pending", "empty_message"])
+async def test_a_turn_that_is_refused_leaves_no_trace(tmp_path, why):
+    first = [Call("asks", {}), Halt("tool_use")]
+    probe = Probe("asks", question=QUESTION)
+    async with (
+        open_stage(tmp_path, replies(first, DONE), probe) as stage,
+        trio.open_nursery() as nursery,
+    ):
+        if why == "interaction_pending":
+            nursery.start_soon(stage.session.prompt, "first")
+        await wait_all_tasks_blocked()
+        before = stage.tape()
+        async with stage.session.follow() as feed:
+            assert feed.snapshot is not None
+            version = feed.snapshot.status_version
+        with refused(why):
+            await stage.session.prompt("more" if why == "interaction_pending" else " ")
+        assert stage.tape() == before
+        async with stage.session.follow() as feed:
+            assert feed.snapshot is not None
+            assert feed.snapshot.status_version == version
+        await stage.session.cancel()
 
 
 #### One order
