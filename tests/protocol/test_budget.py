@@ -27,7 +27,7 @@ AMOUNTS = st.floats(min_value=0.001, max_value=1e9)
 TOKENS = st.integers(0, 10**9)
 
 
-def asked(excess, answer=RAISE, number=0):
+def asked(excess, answer: str | None = RAISE, number=0):
     return ActionBlock(
         id=ItemId(f"m.{number}"),
         action="question_request",

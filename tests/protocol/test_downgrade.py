@@ -40,7 +40,12 @@ def test_nothing_fits_where_even_nothing_is_too_much():
 
 def test_a_result_is_never_replaced_by_something_longer():
     seen = []
-    fitted_results(["ok", "fine!!"], lambda texts: seen.append(tuple(texts)))
+
+    def fits(texts):
+        seen.append(tuple(texts))
+        return False
+
+    fitted_results(["ok", "fine!!"], fits)
     assert seen == [("ok", "fine!!"), ("ok", "Error"), ("ok", ""), ("", "")]
 
 

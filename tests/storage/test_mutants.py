@@ -179,7 +179,7 @@ class AnyTapeWillDo(Mutant):
         found = self.store.search(query, scope_prefix=scope)
         until = kwargs.get("until")
         seqs = [seq for _, seq in found if until is None or seq <= until]
-        return sorted(seqs, reverse=True)[: max(1, kwargs.get("limit", 20))]
+        return sorted(seqs, reverse=True)[: max(1, int(kwargs.get("limit") or 20))]
 
 
 class NoPlaceIsTheLast(Mutant):

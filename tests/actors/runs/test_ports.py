@@ -70,6 +70,9 @@ class FakeRecord:
     async def update_plan(self, entries):
         return 1
 
+    async def end_plan(self):
+        await trio.lowlevel.checkpoint()
+
 
 class FakeWatchers:
     """Nobody looks on."""

@@ -82,7 +82,7 @@ def test_an_anchor_that_can_not_be_read_moves_nothing():
     assert found.cursor == 5
 
 
-def checkpoint(name="compaction/auto", **state):
+def checkpoint(name: Any = "compaction/auto", **state):
     made = checkpoint_of(Boundary(name, 1, Reconstruction(cursor_order_seq=4, **state)))
     assert made is not None
     return made
