@@ -179,12 +179,13 @@ class AnyTapeWillDo(Mutant):
         found = self.store.search(query, scope_prefix=scope)
         until = kwargs.get("until")
         seqs = [seq for _, seq in found if until is None or seq <= until]
-        return sorted(seqs, reverse=True)[: max(1, int(kwargs.get("limit") or 20))]
+        return sorted(seqs, reverse=True)[: max(1, kwargs.get("limit", 20))]
 
 
 class NoPlaceIsTheLast(Mutant):
     def search_tape(self, scope: Any, query: str, **kwargs: Any) -> Any:
-        return self.store.search_tape(scope, query, **(kwargs | {"until": None}))
+        kwargs.pop("until", None)
+        return self.store.search_tape(scope, query, **kwargs)
 
 
 class MarksFromTheStart(Mutant):
