@@ -300,12 +300,6 @@ def test_an_input_whose_turn_never_began_comes_back_in_front() -> None:
     assert [row.id for row in change.revisions] == ["p", "a", "b"]
 
 
-def test_nothing_pulls_the_ground_from_inputs_that_wait() -> None:
-    PendingInputs().check_inactive("a fork")
-
-    assert code_of(lambda: queued("a").check_inactive("a fork")) == "inputs_active"
-
-
 def test_a_blocked_input_is_tried_again_or_goes_on_with_less() -> None:
     blocked = (
         PendingInputs()

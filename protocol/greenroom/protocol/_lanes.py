@@ -103,19 +103,6 @@ class PendingInputs:
         found = [row for row in self.rows if row.state == "claimed"]
         return found[0] if found else None
 
-    def check_inactive(self, what: str) -> None:
-        """Check that nothing waits which *what* would pull the ground from (PIN-13).
-
-        Raises:
-            InputRefusedError: something waits, or is being delivered.
-        """
-        if self.rows:
-            raise InputRefusedError(
-                "inputs_active",
-                f"{what} is refused: {len(self.rows)} inputs of the session wait",
-                hint="let them have their turns, or delete them first",
-            )
-
     #### Putting in
 
     def enqueue(

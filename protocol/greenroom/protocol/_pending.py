@@ -43,7 +43,7 @@ class InputRefusedError(GreenroomError):
     """A step on pending input that can't be taken; nothing has changed.
 
     ``code`` is ``queue_full``, ``steer_full``, ``unknown_input``, ``input_locked``,
-    ``not_blocked``, ``nothing_left``, ``inputs_active`` or ``turn_changed``.
+    ``not_blocked``, ``nothing_left`` or ``turn_changed``.
     """
 
     def __init__(self, code: str, message: str, *, hint: str | None = None) -> None:

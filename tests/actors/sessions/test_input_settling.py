@@ -78,6 +78,90 @@ async def test_a_claim_that_could_not_be_told_has_its_turn_all_the_same(tmp_path
         assert said(await stage.session.messages()) == ["a", "b"]
 
 
+#### PIN-05
+
+
+@pytest.mark.contract("PIN-05")
+async def test_a_steer_whose_claim_is_not_written_is_as_it_was(tmp_path):
+    async with open_stage(tmp_path, replies(DONE, DONE)) as stage:
+        writes: list[str] = []
+
+        def fail(what):
+            writes.append(what)
+            # Its row, then its claim.
+            return DiskFullError("the disk is full") if len(writes) == 2 else None
+
+        spy_on(stage).fail = fail
+        await stage.session.steer("s", command_id="s")
+        await wait_all_tasks_blocked()
+        (row,) = await stage.session.inputs()
+        (message,) = await stage.session.messages()
+        assert (row.state, row.assistant_message_id) == ("pending", None)
+        assert message.metadata.input_receipt is not None
+        assert message.metadata.input_receipt.read_at is None
+        # The next load lets it in.
+        assert (await stage.session.prompt("next")).text == "done"
+        assert said(await stage.session.messages()) == ["s", "next"]
+
+
+@pytest.mark.contract("PIN-05")
+@pytest.mark.parametrize("mode", ["queue", "steer"])
+async def test_a_consumption_is_written_whole_or_at_the_next_load(tmp_path, mode):
+    async with open_stage(tmp_path, replies(DONE, DONE)) as stage:
+        spy, rows = spy_on(stage), [0]
+
+        def fail(what):
+            rows[0] += what == "input/recorded"
+            if rows[0] < 3:
+                return None
+            spy.fail = lambda _: None
+            return DiskFullError("the disk is full")
+
+        spy.fail = fail
+        put = stage.session.queue if mode == "queue" else stage.session.steer
+        await put("a", command_id="a")
+        await wait_all_tasks_blocked()
+        (row,) = await stage.session.inputs()
+        user, reply = await stage.session.messages()
+        assert (row.state, reply.status) == ("claimed", "sent")
+        assert user.status == ("sent" if mode == "queue" else "pending")
+        await stage.engine.open_session(stage.session.id)
+        assert await stage.session.inputs() == ()
+        assert [m.status for m in await stage.session.messages()] == ["sent", "sent"]
+
+
+#### PIN-09
+
+
+@pytest.mark.contract("PIN-09")
+@pytest.mark.parametrize("when", ["before", "during"])
+async def test_what_comes_during_a_turn_is_remembered_when_it_fails(tmp_path, when):
+    # After a turn that failed only something new lets more in; that it came while the
+    # turn ran is stronger than that the turn has ended.
+    probe = Probe(gate=trio.Event())
+    first = [DONE] if when == "during" else [HELD, DONE]
+    fails = [HELD, BROKEN] if when == "during" else [BROKEN]
+    script = replies(*first, *fails, DONE)
+    async with open_stage(tmp_path, script, probe) as stage:
+        session = stage.session
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.prompt, "first")
+            await wait_all_tasks_blocked()
+            await session.queue("fails", command_id="a")
+            await wait_all_tasks_blocked()
+            assert probe.reached.is_set()
+            await session.queue("next", command_id="b")
+            assert probe.gate is not None
+            probe.gate.set()
+        await wait_all_tasks_blocked()
+        rows = {row.id: row.delivery for row in await session.inputs()}
+        after = said(await session.messages())
+        if when == "during":
+            assert (rows, after) == ({"a": "returned"}, ["first", "next"])
+        else:
+            assert (rows, after) == ({"a": "returned", "b": "waiting"}, ["first"])
+
+
 #### PIN-11
 
 
