@@ -175,11 +175,16 @@ def note_deletion(
 
 
 def clear_session(
-    store: Store, grant: Grant, settings: SessionSettings, revision: str, now: float
+    store: Store,
+    grant: Grant,
+    head: int,
+    settings: SessionSettings,
+    revision: str,
+    now: float,
 ) -> int:
     """Forget all that was said in a session but that it is there; return its head."""
     facts = bootstrap_facts(revision, settings)
-    done = store.reset(grant, grant.head, facts, now=now)
+    done = store.reset(grant, head, facts, now=now)
     if not isinstance(done, Appended):
         raise FencedError(grant.scope, grant.token)
     return done.head

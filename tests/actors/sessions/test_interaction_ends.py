@@ -103,6 +103,7 @@ async def expired(stage, asked):
     await trio.sleep(61)
 
 
+@pytest.mark.contract("INT-14")
 @pytest.mark.parametrize(
     ("leave", "end"),
     [
@@ -133,6 +134,35 @@ async def test_each_way_out_of_a_permission_is_told_once_to_both_clients(
         assert len(ended) == 1
 
 
+@pytest.mark.contract("INT-14")
+@pytest.mark.parametrize("loaded", [True, False])
+async def test_a_deletion_is_told_once_to_both_clients(
+    tmp_path, autojump_clock: MockClock, loaded
+):
+    async with open_stage(tmp_path, replies(ASK), Probe(permission="?")) as stage:
+        ended: list[Any] = []
+        async with two_clients(stage) as clients:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(prompt, stage, ended)
+                await wait_all_tasks_blocked()
+                (asked,) = await stage.session.interactions()
+                if not loaded:
+                    # Whoever prompted goes away; the question stays.
+                    nursery.cancel_scope.cancel()
+                else:
+                    await stage.engine.delete_session(stage.session.id)
+            if not loaded:
+                found = stage.session._sessions.loaded(stage.session.id)
+                assert found is not None
+                found.ref.stop(CancelCause.SHUTDOWN)
+                await found.ref.wait_exited()
+                await stage.engine.delete_session(stage.session.id)
+        ends = [client.ends for client in clients]
+        assert [[item for item, _ in told] for told in ends] == [[asked.id]] * 2
+        assert await stage.session.interactions() == ()
+
+
+@pytest.mark.contract("INT-14")
 @pytest.mark.parametrize(
     ("answer", "end"),
     [(Reply("red"), "answered"), (Other(), "answered"), (Deny(), "denied")],
@@ -189,6 +219,7 @@ async def test_a_run_that_is_cancelled_before_it_pauses_settles_what_it_asked(
         assert [[word for _, word in told] for told in ends] == [[end]] * 2
 
 
+@pytest.mark.contract("INT-14")
 async def test_a_restart_settles_what_a_turn_asked_that_can_not_go_on(tmp_path):
     asking = Probe(name="asking", permission="?")
     held = Probe(name="held", gate=trio.Event())

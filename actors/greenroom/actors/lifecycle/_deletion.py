@@ -178,6 +178,7 @@ class Deletion:
                 await self._write(lambda store, now: _note(store, name, (), now))
                 raise
             doomed.head = doomed.grant.head
+        await self._try(doomed, "interactions", lambda: self._end_asked(doomed))
         await self._try(doomed, "resources", lambda: stages.resources(name))
         await self._try(doomed, "delegation", lambda: stages.delegation.interrupt(name))
         await self._try(doomed, "children", lambda: self._delete_children(doomed))
@@ -213,6 +214,12 @@ class Deletion:
         if failures:
             raise failures[0]
 
+    async def _end_asked(self, doomed: _Doomed) -> None:
+        if doomed.row is not None and doomed.grant is not None:
+            doomed.head = await self._sessions.end_interactions(
+                doomed.grant, doomed.head
+            )
+
     async def _delete_children(self, doomed: _Doomed) -> None:
         line = (*doomed.ancestors, doomed.id)
         failures: list[Exception] = []
@@ -232,10 +239,12 @@ class Deletion:
         row, grant = doomed.row, doomed.grant
         if row is None or grant is None:
             return
-        revision = self._sessions.world.ids.uuid()
+        revision, head = self._sessions.world.ids.uuid(), doomed.head
         settings: SessionSettings = row.settings
         doomed.head = await self._write(
-            lambda store, now: clear_session(store, grant, settings, revision, now)
+            lambda store, now: clear_session(
+                store, grant, head, settings, revision, now
+            )
         )
 
     async def _deselect(self, session_id: SessionId) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 import attrs
+import msgspec
 import trio
 
 from greenroom.actors.context import (
@@ -39,6 +40,7 @@ from greenroom.protocol import (
     SessionSettings,
     StorageError,
     command_of,
+    revisions,
     tool_layer_mode,
 )
 from greenroom.protocol.context import Chosen, choose_policy
@@ -56,6 +58,7 @@ from greenroom.storage import (
     Store,
     Tape,
     bootstrap_facts,
+    message_fact,
     recover_session,
 )
 
@@ -67,7 +70,7 @@ from ._ports import PieceWriter, StoreReaders
 from ._record import SessionRecord
 from ._session import Session
 from ._turn import Cost, SessionPorts, Turn, no_price, unheard
-from ._turns import unresolved
+from ._turns import give_up, merged, unresolved
 from ._waiting import Waiting, read_waiting
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
@@ -79,6 +82,8 @@ PAGE: Final = 500
 
 STOP_SECONDS: Final = 5.0
 """How long the stop of a session, or of its turn, is waited for."""
+
+DELETED_WHILE_PAUSED: Final = "not executed: the session was deleted"
 
 NEWEST: Final = 2
 """Messages that loading reads: one that may still wait, and the user's before it."""
@@ -260,6 +265,26 @@ class Sessions:
             found.ref.stop(CancelCause.USER_STOP)
             with trio.move_on_after(STOP_SECONDS):
                 await found.ref.wait_exited()
+
+    async def end_interactions(self, grant: Grant, head: int) -> int:
+        """End what waits for an answer in a session that goes, and return its head.
+
+        Whoever watches is told, though no actor is there any more (INT-14).
+
+        Raises:
+            StorageError: nothing was written.
+        """
+        newest = await self.world.readers.read(
+            lambda reader: reader.messages(grant.scope, None, 1)
+        )
+        if not newest or not unresolved(newest[0]):
+            return head
+        message = msgspec.structs.replace(newest[0], updated_at=self.world.clock.now())
+        changed = give_up(message, DELETED_WHILE_PAUSED, "deleted")
+        record = self._record(grant, head)
+        ended = revisions(merged(message, changed), changed)
+        await record.append([message_fact(each) for each in ended])
+        return record.tape.head
 
     async def until_opened(self, session_id: SessionId) -> None:
         """Return when nobody loads the session any more."""
