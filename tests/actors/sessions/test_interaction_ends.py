@@ -136,30 +136,33 @@ async def test_each_way_out_of_a_permission_is_told_once_to_both_clients(
 
 @pytest.mark.contract("INT-14")
 @pytest.mark.parametrize("loaded", [True, False])
-async def test_a_deletion_is_told_once_to_both_clients(
-    tmp_path, autojump_clock: MockClock, loaded
-):
-    async with open_stage(tmp_path, replies(ASK), Probe(permission="?")) as stage:
-        ended: list[Any] = []
-        async with two_clients(stage) as clients:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(prompt, stage, ended)
-                await wait_all_tasks_blocked()
-                (asked,) = await stage.session.interactions()
-                if not loaded:
-                    # Whoever prompted goes away; the question stays.
-                    nursery.cancel_scope.cancel()
-                else:
-                    await stage.engine.delete_session(stage.session.id)
-            if not loaded:
-                found = stage.session._sessions.loaded(stage.session.id)
-                assert found is not None
-                found.ref.stop(CancelCause.SHUTDOWN)
-                await found.ref.wait_exited()
+async def test_a_deletion_is_told_once_to_both_clients(tmp_path, loaded):
+    async with (
+        open_stage(tmp_path, replies(ASK), Probe(permission="?")) as stage,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(prompt, stage, [])
+        await wait_all_tasks_blocked()
+        (asked,) = await stage.session.interactions()
+        if not loaded:
+            # Whoever prompted has gone away; the question stays.
+            nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                await unload(stage)
+        with trio.CancelScope(shield=True):
+            async with two_clients(stage) as clients:
                 await stage.engine.delete_session(stage.session.id)
-        ends = [client.ends for client in clients]
-        assert [[item for item, _ in told] for told in ends] == [[asked.id]] * 2
-        assert await stage.session.interactions() == ()
+            ends = [client.ends for client in clients]
+            assert [[item for item, _ in told] for told in ends] == [[asked.id]] * 2
+            assert await stage.session.interactions() == ()
+
+
+async def unload(stage: Stage) -> None:
+    await wait_all_tasks_blocked()
+    found = stage.session._sessions.loaded(stage.session.id)
+    assert found is not None
+    found.ref.stop(CancelCause.SHUTDOWN)
+    await found.ref.wait_exited()
 
 
 @pytest.mark.contract("INT-14")
