@@ -187,12 +187,17 @@ def told_before_it_is_written() -> Generator[None]:
 
 @contextmanager
 def told_in_the_order_of_tasks() -> Generator[None]:
-    async def append(self: Any, facts: Any, settles: Any = ()) -> None:
+    append = Record.append
+
+    async def tell(self: Any, facts: Any, settles: Any = (), *, before: Any = None):
+        if before is not None:
+            await append(self, facts, settles, before=before)
+            return
         now = self.clock.now()
         piece = self.tape.append_piece(facts, settles, now=now)
         self._tell(facts, await self.writer.submit(piece), now)
 
-    with replaced(Record, "append", append):
+    with replaced(Record, "append", tell):
         yield
 
 
@@ -209,8 +214,8 @@ def prompt_not_stored() -> Generator[None]:
 def prompt_not_settled() -> Generator[None]:
     append = Record.append
 
-    async def keep(self: Any, facts: Any, settles: Any = ()) -> None:
-        await append(self, facts)
+    async def keep(self: Any, facts: Any, settles: Any = (), **more: Any) -> None:
+        await append(self, facts, **more)
 
     with replaced(Record, "append", keep):
         yield
