@@ -11,14 +11,9 @@ from typing import Final
 from ._exit import EXIT_CODE_HELP
 
 MAX_LISTED: Final = 1_000
-
-
 _WIDTH: Final = 78
 
-
 SubParser = argparse.ArgumentParser
-
-
 Actions = Mapping[str, tuple[str, Callable[[SubParser], None]]]
 
 
@@ -30,7 +25,14 @@ def sentences(summary: str, details: str) -> str:
 def add_actions(parser: SubParser, actions: Actions, json_help: str) -> None:
     add_json(parser, json_help)
     add_state(parser)
+    for sub in add_choices(parser, actions):
+        add_json(sub, "print JSON, one object a line", default=argparse.SUPPRESS)
+
+
+def add_choices(parser: SubParser, actions: Actions) -> list[SubParser]:
+    """Add *actions*, each with its arguments and the state's, and return them."""
     choices = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    made: list[SubParser] = []
     for name, (summary, add_arguments) in actions.items():
         sub = choices.add_parser(
             name,
@@ -43,8 +45,9 @@ def add_actions(parser: SubParser, actions: Actions, json_help: str) -> None:
             argument_default=argparse.SUPPRESS,
         )
         add_arguments(sub)
-        add_json(sub, "print JSON, one object a line", default=argparse.SUPPRESS)
         add_state(sub, default=argparse.SUPPRESS)
+        made.append(sub)
+    return made
 
 
 def add_nothing(parser: SubParser) -> None:

@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from ._exit import EXIT_CODE_HELP
 from ._options import (
     Actions,
     SubParser,
     add_actions,
     add_agent,
-    add_json,
     add_nothing,
-    add_state,
     count,
     folder,
-    sentences,
 )
 
 
 def agents(parser: SubParser) -> None:
-    add_json(parser, "print each agent as one line of JSON")
-    add_state(parser)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
-    for name, (summary, add_arguments) in _AGENT_ACTIONS.items():
-        sub = actions.add_parser(
-            name,
-            help=summary,
-            description=sentences(summary, ""),
-            epilog=EXIT_CODE_HELP,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-            # What stands before the action is not undone by a default behind it.
-            argument_default=argparse.SUPPRESS,
-        )
-        add_arguments(sub)
-        add_json(sub, "print JSON, one object a line", default=argparse.SUPPRESS)
-        add_state(sub, default=argparse.SUPPRESS)
+    add_actions(parser, _AGENT_ACTIONS, "print each agent as one line of JSON")
 
 
 def _agents_add(parser: SubParser) -> None:
@@ -103,7 +81,7 @@ def _agents_import(parser: SubParser) -> None:
     )
 
 
-_AGENT_ACTIONS: Final[Mapping[str, tuple[str, Callable[[SubParser], None]]]] = {
+_AGENT_ACTIONS: Final[Actions] = {
     "list": ("list the agents", add_nothing),
     "show": ("show an agent, and what is in force for it", add_agent),
     "add": ("make an agent", _agents_add),

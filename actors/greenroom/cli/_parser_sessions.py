@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
 from typing import Final
 
-from ._exit import EXIT_CODE_HELP
 from ._options import (
     MAX_LISTED,
+    Actions,
     SubParser,
+    add_choices,
     add_json,
     add_state,
     add_who,
     count,
     folder,
-    sentences,
 )
 
 
 def sessions(parser: SubParser) -> None:
     _add_list(parser, limit=20)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
-    for name, (summary, add_arguments) in _SESSION_ACTIONS.items():
-        sub = actions.add_parser(
-            name,
-            help=summary,
-            description=sentences(summary, ""),
-            epilog=EXIT_CODE_HELP,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-            # What stands before the action is not undone by a default behind it.
-            argument_default=argparse.SUPPRESS,
-        )
-        add_arguments(sub)
-        add_state(sub, default=argparse.SUPPRESS)
+    add_choices(parser, _SESSION_ACTIONS)
 
 
 def _add_list(parser: SubParser, *, limit: int | None = None) -> None:
@@ -200,7 +186,7 @@ def _add_done(parser: SubParser) -> None:
     add_json(parser, told, default=argparse.SUPPRESS)
 
 
-_SESSION_ACTIONS: Final[Mapping[str, tuple[str, Callable[[SubParser], None]]]] = {
+_SESSION_ACTIONS: Final[Actions] = {
     "list": ("list sessions, which no action does too", _add_list),
     "rename": ("give a session another title", _rename),
     "archive": ("put a session away; it can be read and searched", _add_session),
