@@ -346,8 +346,8 @@ async def test_a_cleared_session_begins_anew_with_its_settings(tmp_path):
     stage.check_laws()
 
 
-@pytest.mark.contract("TAP-04")
-async def test_what_waits_is_forgotten_with_it(tmp_path, nursery):
+@pytest.mark.contract("PIN-13")
+async def test_nothing_is_taken_back_behind_an_input_that_waits(tmp_path, nursery):
     async with open_stage(tmp_path, replies([Say("x"), Hang()], DONE)) as stage:
         nursery.start_soon(stage.session.prompt, "one")
         await wait_all_tasks_blocked()
@@ -355,13 +355,52 @@ async def test_what_waits_is_forgotten_with_it(tmp_path, nursery):
         # What the user stopped holds what was queued behind it.
         await stage.session.cancel()
         (row,) = await stage.session.inputs()
-        assert row.held
-        with pytest.raises(RewindRefusedError) as refused:
-            await stage.session.rewind(None)
-        assert refused.value.code == "input_waits"
+        assert (row.state, row.held) == ("pending", True)
+        await refuses_every_edit(stage, "input_waits")
+        await stage.session.delete_input("waits")
         await stage.session.clear()
-        assert await stage.session.inputs() == ()
         assert stage.names() == ["session/start", "session/configured"]
         await stage.session.prompt("three")
         assert await said(stage.session) == ["three", "done"]
     stage.check_laws()
+
+
+@pytest.mark.contract("PIN-13")
+async def test_nothing_is_taken_back_behind_an_input_on_its_way(tmp_path, nursery):
+    script = replies(DONE, [Say("x"), Hang()])
+    async with open_stage(tmp_path, script) as stage:
+        await stage.session.prompt("one")
+        await stage.session.queue("two")
+        await wait_all_tasks_blocked()
+        (row,) = await stage.session.inputs()
+        assert row.state == "claimed"
+        await refuses_every_edit(stage, "turn_active")
+        await stage.session.cancel()
+    stage.check_laws()
+
+
+@pytest.mark.contract("PIN-13")
+async def test_a_command_that_is_no_row_yet_is_an_input_that_waits(tmp_path):
+    async with open_stage(tmp_path, replies(DONE)) as stage:
+        await stage.session.prompt("one")
+        store = stage.engine._world.readers._reader  # type: ignore[attr-defined]
+        store.post(stage.session.id, "late", '{"kind":"odd"}', now=1.0)
+        await refuses_every_edit(stage, "input_waits")
+
+
+async def refuses_every_edit(stage, code):
+    # A retry is a rewind to before the message, and a prompt.
+    before = stage.tape(), await stage.session.inputs(), await stage.session.messages()
+    first = before[2][0].id
+    for edit in (
+        lambda: stage.session.rewind(None),
+        lambda: stage.session.rewind(first, files=True),
+        lambda: stage.session.rewind(None, dry_run=True),
+        stage.session.clear,
+    ):
+        with pytest.raises(RewindRefusedError) as refused:
+            await edit()
+        assert refused.value.code == code
+        assert refused.value.hint
+    after = stage.tape(), await stage.session.inputs(), await stage.session.messages()
+    assert after == before

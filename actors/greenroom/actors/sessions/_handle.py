@@ -225,10 +225,11 @@ class SessionHandle:
         return await self._ask(RewindSession(through, files, dry_run))
 
     async def clear(self) -> None:
-        """Forget all that was said, and what waits; the settings stay (TAP-04).
+        """Forget all that was said; the settings stay (TAP-04).
 
         Raises:
-            RewindRefusedError: a turn is not over.
+            RewindRefusedError: a turn is not over, or input waits for one: release it
+                or take it back first (PIN-13).
             StorageError: nothing was forgotten.
         """
         await self._ask(ClearSession())

@@ -144,25 +144,22 @@ async def rewind(session: Session, request: RewindSession, ids: Ids) -> Rewound:
 async def clear(session: Session, ids: Ids) -> None:
     """Forget all of a session but its settings: a new incarnation (TAP-04).
 
-    What waits for its turn is forgotten, too.
-
     Raises:
-        RewindRefusedError: a turn is not over.
+        RewindRefusedError: a turn is not over, or input waits for one (PIN-13).
         StorageError: nothing was forgotten.
     """
-    if not session.is_free or session.due is not None:
-        raise _active()
-    record = session.ports.record
+    await _check_rest(session)
     facts = bootstrap_facts(ids.uuid(), session.settings)
-    await record.reset(facts)
+    await session.ports.record.reset(facts)
     session.forget()
 
 
 #### Where to
 
 
+# What waits was said to the conversation as it is: it is not changed under it (PIN-13).
 async def _check_rest(session: Session) -> None:
-    rest = None if session.is_free else "active"
+    rest = None if session.is_free and session.due is None else "active"
     rest = rest or await session.ports.record.unfinished()
     if rest == "active":
         raise _active()
@@ -170,7 +167,8 @@ async def _check_rest(session: Session) -> None:
         raise RewindRefusedError(
             "input_waits",
             "input waits for its turn in this conversation",
-            "let it have its turn, or delete it",
+            "let it have its turn, which the next prompt or a release brings, or"
+            " delete it",
         )
 
 
