@@ -10,15 +10,24 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from greenroom.protocol import RunId, SessionId, TapeEntry
+from greenroom.protocol import MessageId, RunId, SessionId, TapeEntry
 from greenroom.protocol.context import StoredManifest
-from greenroom.storage import MessageHit, NoStoreError, Reader, SessionRow, open_reader
+from greenroom.storage import (
+    MessageHit,
+    NoStoreError,
+    Reader,
+    SessionRow,
+    Trail,
+    messages_of_turn,
+    open_reader,
+)
 
 from ._config import Config
 from ._exit import CliError, ExitCode
 from ._harmless import harmless, json_line, one_line
+from ._hops import print_hops
 from ._options import MAX_LISTED
 from ._story import format_story, run_story, story_lines
 from ._traces import print_traces, traces_of
@@ -33,6 +42,12 @@ from ._waiting import print_waiting
 
 _PAGE: Final = 256
 _MAX_ENTRIES: Final = 200_000
+
+
+class _Found(NamedTuple):
+    session_id: SessionId
+    run_id: RunId | None = None
+    message_id: MessageId | None = None
 
 
 def list_sessions(arguments: argparse.Namespace, config: Config) -> int:
@@ -87,7 +102,9 @@ def inspect_command(arguments: argparse.Namespace, config: Config) -> int:
                 f"{one_line(arguments.target)!r} is no view, so it has no difference",
                 hint="list the views of a session with inspect SESSION --views",
             )
-        session_id, run_id = _find(reader, arguments.target)
+        session_id, run_id, message_id = _find(reader, arguments.target)
+        if message_id is not None:
+            return _inspect_message(reader, session_id, message_id, arguments)
         if arguments.views:
             views = views_of(_entries(reader, session_id), run_id)
             print_views(views, as_json=arguments.json)
@@ -117,6 +134,22 @@ def _inspect_view(reader: Reader, arguments: argparse.Namespace) -> int:
     else:
         other = _view(reader, arguments.diff)
         print_difference(other, view, as_json=arguments.json)
+    return ExitCode.OK
+
+
+def _inspect_message(
+    reader: Reader,
+    session_id: SessionId,
+    message_id: MessageId,
+    arguments: argparse.Namespace,
+) -> int:
+    if arguments.traces:
+        traces = reader.traces(session_id, message_id)
+        print_traces(traces, as_json=arguments.json)
+        return ExitCode.OK
+    trail = Trail(messages_of_turn(reader, session_id, message_id))
+    trail.take(_entries(reader, session_id))
+    print_hops(trail.hops, as_json=arguments.json)
     return ExitCode.OK
 
 
@@ -166,17 +199,22 @@ def named_session(reader: Reader, target: str) -> SessionId:
     return found
 
 
-def _find(reader: Reader, target: str) -> tuple[SessionId, RunId | None]:
+def _find(reader: Reader, target: str) -> _Found:
     if reader.session(SessionId(target)) is not None:
-        return SessionId(target), None
+        return _Found(SessionId(target))
     of_run = reader.run_session(RunId(target))
     if of_run is not None:
-        return of_run, RunId(target)
-    found = beginning_with(target, reader.sessions(MAX_LISTED))
+        return _Found(of_run, RunId(target))
+    rows = reader.sessions(MAX_LISTED)
+    found = beginning_with(target, rows)
     if found is not None:
-        return found, None
+        return _Found(found)
+    # Messages are known by session: they are looked for in those used last.
+    for row in rows:
+        if reader.message(row.id, target) is not None:
+            return _Found(row.id, message_id=MessageId(target))
     raise CliError(
-        f"there is no session or run {one_line(target)!r}",
+        f"there is no session, run or message {one_line(target)!r}",
         hint="greenroom sessions lists the sessions",
     )
 

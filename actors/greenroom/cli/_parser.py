@@ -128,8 +128,11 @@ def _search(parser: SubParser) -> None:
 def _inspect(parser: SubParser) -> None:
     parser.add_argument(
         "target",
-        metavar="SESSION|RUN|VIEW",
-        help="the id of a session, or how it begins, or the id of a run or a view",
+        metavar="SESSION|RUN|MESSAGE|VIEW",
+        help=(
+            "the id of a session, or how it begins, or the id of a run, of a message"
+            " or of a view; a message is followed through all its hops"
+        ),
     )
     parser.add_argument(
         "--views",

@@ -81,6 +81,13 @@ from .forks import (
     merge_piece as merge_piece,
     merge_receipt as merge_receipt,
 )
+from .hops import (
+    Hop as Hop,
+    HopKind as HopKind,
+    Trail as Trail,
+    endpoint_fact as endpoint_fact,
+    messages_of_turn as messages_of_turn,
+)
 from .lifecycle import (
     Unfinished as Unfinished,
     assess_session as assess_session,

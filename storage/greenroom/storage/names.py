@@ -44,6 +44,7 @@ OPERATION_RECONCILED: Final = "recovery/operation_reconciled"
 VIEW_ASSEMBLED: Final = "view/assembled"
 MEMORY_CONTRIBUTED: Final = "view/memory_contributed"
 ATTEMPT_COMPLETED: Final = "provider/attempt_completed"
+ENDPOINT_RECEIVED: Final = "endpoint/received"
 
 TAPE_LINKED: Final = "subagent/tape_linked"
 FORK_START: Final = "fork/start"
@@ -85,7 +86,7 @@ _AUDIT_NAMES: Final = frozenset(
         OPERATION_RECONCILED,
     }
 )
-_AUDIT_PREFIXES: Final = ("execution/", "view/", "provider/", "input/")
+_AUDIT_PREFIXES: Final = ("execution/", "view/", "provider/", "input/", "endpoint/")
 
 
 class Retracted(msgspec.Struct, frozen=True, rename="camel"):

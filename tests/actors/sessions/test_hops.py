@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from kit.rehearsal import Probe, open_stage, read_tape, replies
@@ -15,13 +16,14 @@ from greenroom.engine import open_engine
 from greenroom.protocol import (
     AttemptTrace,
     DispatchCommitted,
+    MessageId,
     RunStarted,
     RunTerminal,
     SessionId,
     TapeEntry,
     ToolOutcome,
 )
-from greenroom.storage import open_reader, open_store
+from greenroom.storage import Piece, Trail, endpoint_fact, open_reader, open_store
 
 DONE = [Say("done"), Halt()]
 ASK = [Call("probe", {"n": 1}), Halt("tool_use")]
@@ -110,3 +112,82 @@ async def test_traces_that_are_forgotten_leave_the_message_as_it_was(
         assert store.traces(scope) == []
         assert store.messages(scope) == before
     assert read_tape(tmp_path / "state", scope) == tape
+
+
+@pytest.mark.contract("PER-08")
+async def test_a_prompt_is_collected_at_every_hop_by_the_id_of_its_message(
+    tmp_path: Path,
+) -> None:
+    rounds = replies(ASK, DONE, DONE)
+    async with open_stage(tmp_path, rounds, Probe()) as stage:
+        session = stage.session
+        await session.stamp("the-input", endpoint="gateway", connection="7")
+        await session.prompt("go", command_id="the-input")
+        await session.prompt("and another")
+        user, answer, other, _ = await session.messages()
+        hops = await session.hops(answer.id)
+        assert hops == await session.hops(user.id)
+        traces = await session.traces(answer.id)
+        assert await session.hops("no such message") == []
+    expected = "endpoint message message run request attempt tool tool tool tool"
+    assert [hop.hop for hop in hops] == [
+        *expected.split(),
+        *("request", "attempt", "end", "message"),
+    ]
+    # Each of them has the three ids, and all of them are the same turn's.
+    assert {hop.session_id for hop in hops} == {session.id}
+    assert {hop.message_id for hop in hops} == {user.id, answer.id}
+    assert {hop.run_id for hop in hops} == {answer.metadata.run_id}
+    assert hops[0].detail == "gateway 7"
+    assert {trace.run_id for trace in traces} == {answer.metadata.run_id}
+    assert [trace.message_id for trace in traces] == [answer.id, answer.id]
+    assert other.id not in {hop.message_id for hop in hops}
+
+
+@pytest.mark.contract("PER-08")
+async def test_a_client_reads_traces_and_their_end_leaves_every_hop(
+    tmp_path: Path,
+) -> None:
+    async with open_stage(tmp_path, replies(ASK, DONE), Probe()) as stage:
+        await stage.session.prompt("go")
+        _, answer = before = await stage.session.messages()
+        hops = await stage.session.hops(answer.id)
+        assert len(await stage.session.traces()) == 2
+        await stage.engine._world.writer.submit(
+            Piece(lambda store: store.forget_traces(1e12))
+        )
+        assert await stage.session.traces(answer.id) == []
+        assert await stage.session.messages() == before
+        assert await stage.session.hops(answer.id) == hops
+
+
+async def test_an_input_that_waited_is_a_hop_of_its_turn(tmp_path: Path) -> None:
+    async with open_stage(tmp_path, replies(DONE, DONE, DONE)) as stage:
+        await stage.session.prompt("go")
+        await stage.session.queue("then", command_id="queued")
+        await stage.session.prompt("last")
+        hops = await stage.session.hops("queued")
+        answer = (await stage.session.messages())[3]
+    told = [hop.hop for hop in hops]
+    assert told[0] == "input"
+    assert told[-1] in ("message", "input")
+    assert {"run", "attempt", "end"} <= set(told)
+    assert {hop.message_id for hop in hops} == {"queued", answer.id}
+
+
+async def test_a_payload_that_cannot_be_read_says_less_and_stops_nothing(
+    tmp_path: Path,
+) -> None:
+    trail = Trail(frozenset({"m"}))
+    good = endpoint_fact(MessageId("m"), "gate\ud800way", "", at=1.0)
+    for seq, payload in enumerate((good.payload, "[]", '{"endpoint":5}', "[" * 5_000)):
+        fact = msgspec.structs.replace(good, payload=payload)
+        trail.take(
+            [
+                TapeEntry(
+                    session_id=SessionId("s"), seq=seq, token=1, fact=fact, created_at=2
+                )
+            ]
+        )
+    assert [hop.detail for hop in trail.hops][1:] == ["", "", ""]
+    assert {hop.run_id for hop in trail.hops} == {None}

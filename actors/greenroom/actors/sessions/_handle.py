@@ -14,7 +14,9 @@ from greenroom.actors.kernel import ActorExitedError, CancelCause, Ids, Normal, 
 from greenroom.protocol import (
     ActionBlock,
     Answer,
+    AttemptTrace,
     ImagePart,
+    MessageId,
     MessageRecord,
     Parts,
     PendingInput,
@@ -24,9 +26,10 @@ from greenroom.protocol import (
     SteerCommand,
     TextPart,
 )
+from greenroom.storage import Hop, Page, Trail, endpoint_fact, messages_of_turn
 
 from ._compaction import CompactSession, UndoCompaction
-from ._follow import Follower, follow
+from ._follow import Follower, follow, start_following
 from ._messages import (
     AcceptedInput,
     AnswerInteraction,
@@ -48,6 +51,9 @@ from ._ports import StoreReaders
 from ._registry import STOP_SECONDS, Sessions
 from ._rewind import ClearSession, RewindSession, Rewound
 from ._turns import unresolved
+
+_PAGE: Final = 256
+"""Entries that one read looks at."""
 
 MAX_LOADS: Final = 3
 """How often a request loads a session that was unloaded with the request unread."""
@@ -286,11 +292,61 @@ class SessionHandle:
         """
         return follow(self._sessions, self._readers, self.id, after)
 
+    async def start_following(self, *, after: int | None = None) -> Follower:
+        """Return what `follow` enters; the caller has to close it."""
+        return await start_following(self._sessions, self._readers, self.id, after)
+
     async def messages(
         self, *, before: int | None = None, limit: int = 100
     ) -> list[MessageRecord]:
         """Return a page of the transcript, oldest first; loads nothing."""
         return await self._readers.read(lambda r: r.messages(self.id, before, limit))
+
+    async def traces(
+        self, message_id: str | None = None, limit: int = 100
+    ) -> list[AttemptTrace]:
+        """Return what was sent to the provider, attempt by attempt, oldest first.
+
+        For one message or for all, at most *limit* of the newest 100 that a session
+        keeps; without keys, and apart from the messages (PER-08). Loads nothing.
+        """
+        return await self._readers.read(lambda r: r.traces(self.id, message_id, limit))
+
+    async def hops(self, message_id: str) -> list[Hop]:
+        """Follow a message, or the one it answers, through all its hops (PER-08).
+
+        Each is a record with the ids of session, message and run, in the order of the
+        tape; none for a message that is not there. Reads the whole tape, a page at a
+        time, and loads nothing: for looking into something, not for each message.
+        """
+        turn = await self._readers.read(
+            lambda r: messages_of_turn(r, self.id, message_id)
+        )
+        trail, after = Trail(turn), 0
+        while turn and (entries := (await self._page(after)).entries):
+            trail.take(entries)
+            after = entries[-1].seq
+        return trail.hops
+
+    async def stamp(
+        self, command_id: str, *, endpoint: str, connection: str = ""
+    ) -> None:
+        """Record, as a hop of its message, through which endpoint a command came.
+
+        For whoever passes the prompts of others on, before it sends the prompt with
+        that *command_id*. Loads the session; a record that can't be kept is logged.
+
+        Raises:
+            SessionNotFoundError, SessionHeldError, BeingDeletedError: as in opening it.
+        """
+        loaded = await self._sessions.open(self.id)
+        record = loaded.session.ports.record
+        at = self._sessions.world.clock.now()
+        message_id = MessageId(command_id)
+        record.append_soon([endpoint_fact(message_id, endpoint, connection, at=at)])
+
+    async def _page(self, after: int) -> Page:
+        return await self._readers.read(lambda r: r.page(self.id, after, _PAGE))
 
     async def interactions(self) -> tuple[ActionBlock, ...]:
         """Return what waits for an answer, the next one first."""
