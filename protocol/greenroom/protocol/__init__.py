@@ -126,6 +126,7 @@ from ._events import (
     InputsChanged as InputsChanged,
     Interaction as Interaction,
     InteractionSettled as InteractionSettled,
+    MessageRetracted as MessageRetracted,
     MessagesChanged as MessagesChanged,
     Plan as Plan,
     PlanEntry as PlanEntry,

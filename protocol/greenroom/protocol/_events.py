@@ -155,6 +155,20 @@ class MessagesChanged(
     message: MessageRecord
 
 
+class MessageRetracted(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="session/message_retracted",
+    rename="camel",
+):
+    """A message left the transcript: it was taken back, or never had its turn."""
+
+    session_id: SessionId
+    seq: int
+    message_id: MessageId
+
+
 class StreamCompleted(
     msgspec.Struct, frozen=True, kw_only=True, tag="stream/completed", rename="camel"
 ):
@@ -256,6 +270,7 @@ Event = (
     StreamUpdated
     | StatusChanged
     | MessagesChanged
+    | MessageRetracted
     | StreamCompleted
     | StreamFailed
     | InteractionSettled
