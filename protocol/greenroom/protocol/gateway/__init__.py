@@ -29,6 +29,16 @@ from ._clients import (
     Scope as Scope,
     server_frame as server_frame,
 )
+from ._cuts import (
+    attached as attached,
+    event_message as event_message,
+    fit_inputs as fit_inputs,
+    fit_message as fit_message,
+    interactions_of as interactions_of,
+    message_from as message_from,
+    page_of as page_of,
+    slice_of as slice_of,
+)
 from ._insight import (
     ActorItem as ActorItem,
     ActorTree as ActorTree,

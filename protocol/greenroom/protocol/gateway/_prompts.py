@@ -11,6 +11,7 @@ from .._journal import RunOutcome
 from .._messages import Usage
 from .._pending import Delivery, PendingInput
 from ._bounds import CommandId, Content, Id, Place
+from ._sessions import Cut
 
 
 class SendPrompt(
@@ -107,10 +108,11 @@ class MovePendingInput(
     to: Place
 
 
-class InputList(msgspec.Struct, frozen=True):
+class InputList(msgspec.Struct, frozen=True, omit_defaults=True):
     """What waits, in the order in which it is let in."""
 
     inputs: tuple[PendingInput, ...]
+    cut: tuple[Cut, ...] = ()
 
 
 class InteractionList(msgspec.Struct, frozen=True):

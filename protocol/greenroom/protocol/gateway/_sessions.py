@@ -135,9 +135,12 @@ class Cut(
 ):
     """A field that is longer than what was sent of it; `ReadBlock` has it whole."""
 
-    message_id: MessageId
+    message_id: MessageId | None = None
     block_id: ItemId | None = None
     """Absent: of the message itself, of which the first blocks are left out."""
+    input_id: str | None = None
+    """Of an input that waits: what it says is shortened, so it can't be edited from
+    what was sent."""
     field: str
     """As on the wire. ``blocks`` of a message: `ReadMessage` has them."""
     total: int
