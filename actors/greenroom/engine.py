@@ -91,6 +91,7 @@ from greenroom.actors.providers import (
     Provider as Provider,
     RateLimit as RateLimit,
 )
+from greenroom.actors.runs import NativeRuns
 from greenroom.actors.sessions import (
     AcceptedInput as AcceptedInput,
     InputBlockedError as InputBlockedError,
@@ -537,6 +538,7 @@ async def open_engine(
             member=member,
             clock=clock,
             ids=ids,
+            backend=NativeRuns(),
             providers=by_id,
             tools=registry.snapshot,
             scratch=folder / "scratch",

@@ -11,8 +11,8 @@ from typing import Any
 import attrs
 import trio
 
+from greenroom.actors.backend import RunPorts
 from greenroom.actors.kernel import FixedClock, SeededIds
-from greenroom.actors.runs import RunPorts
 from greenroom.actors.runs._attempts import AttemptIdentity, Attempts
 from greenroom.actors.runs._settlement import Progress
 from greenroom.protocol import (

@@ -14,9 +14,9 @@ from kit.run_ports import change_run_ports
 from kit.views import manifests_of, view_problems
 from trio.testing import wait_all_tasks_blocked
 
+from greenroom.actors.backend import Refreshed
 from greenroom.actors.context import ContextTooSmallError, SessionViews
 from greenroom.actors.providers import Call, Fail, Halt, Say, Use
-from greenroom.actors.runs._ports import Refreshed
 from greenroom.engine import Deny, Windows
 from greenroom.protocol import (
     DiskFullError,

@@ -12,7 +12,7 @@ from kit.rehearsal import Probe, calls_of, open_stage, replies, spy_on
 from kit.run_ports import change_run_ports, turn_of
 from trio.testing import wait_all_tasks_blocked
 
-from greenroom.actors.runs import DeferredJournalError
+from greenroom.actors.backend import DeferredJournalError
 from greenroom.actors.tools import (
     Needs,
     PermissionRequired,

@@ -7,8 +7,9 @@ import pytest
 import trio
 
 import greenroom.actors.runs as runs
+from greenroom.actors.backend import ActiveRun, RunPlan, RunPorts
 from greenroom.actors.kernel import FixedClock, SeededIds, open_system
-from greenroom.actors.runs import ActiveRun, RunPlan, RunPorts, loop_behaviour
+from greenroom.actors.runs import loop_behaviour
 from greenroom.actors.tools import ToolContext, ToolRegistry
 from greenroom.protocol import (
     Draft,
@@ -23,6 +24,7 @@ from greenroom.protocol import (
 from greenroom.testing import Call, Halt, RecordingTool, RehearsalProvider, Say
 
 ALLOWED = {
+    "greenroom.actors.backend",
     "greenroom.actors.kernel",
     "greenroom.actors.providers",
     "greenroom.actors.tools",

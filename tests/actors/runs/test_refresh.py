@@ -7,7 +7,7 @@ import pytest
 from kit.rehearsal import Probe, open_stage, replies
 from kit.run_ports import change_run_ports
 
-from greenroom.actors.runs import Refreshed
+from greenroom.actors.backend import Refreshed
 from greenroom.actors.tools import ToolRegistry
 from greenroom.protocol import SystemMessage
 from greenroom.testing import Call, Halt, Say

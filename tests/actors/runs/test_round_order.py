@@ -11,8 +11,8 @@ from kit.rehearsal import Probe, calls_of, open_stage, replies
 from kit.run_ports import Window, change_run_ports, turn_of
 from trio.testing import wait_all_tasks_blocked
 
+from greenroom.actors.backend import Refreshed
 from greenroom.actors.kernel import CancelCause
-from greenroom.actors.runs import Refreshed
 from greenroom.actors.tools import Question, ToolRegistry, ToolResult
 from greenroom.protocol import (
     MAX_TOOL_CALLS,

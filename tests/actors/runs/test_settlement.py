@@ -8,10 +8,10 @@ import trio
 from kit.rehearsal import Probe, open_stage, replies, spy_on
 from trio.testing import wait_all_tasks_blocked
 
+from greenroom.actors.backend import ActiveRun, RunPorts
 from greenroom.actors.kernel import CancelCause
 from greenroom.actors.providers import Call, End, Fail, Halt, Hang, Say
-from greenroom.actors.runs._life import ActiveRun, Run
-from greenroom.actors.runs._ports import RunPorts
+from greenroom.actors.runs._life import Run
 from greenroom.actors.tools import ToolResult
 from greenroom.protocol import (
     Diff,

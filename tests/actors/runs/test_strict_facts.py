@@ -279,7 +279,7 @@ async def test_a_run_is_settled_once_and_never_in_two_ways(tmp_path):
             active = loaded.session.turn.active  # pyright: ignore[reportOptionalMemberAccess]
             await stage.session.cancel()
         assert active is not None
-        from greenroom.actors.runs._ports import RunPorts
+        from greenroom.actors.backend import RunPorts
         from greenroom.actors.runs._settlement import Progress
 
         ports = RunPorts(

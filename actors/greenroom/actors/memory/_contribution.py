@@ -13,8 +13,8 @@ from typing import Final, final
 import attrs
 import trio
 
+from greenroom.actors.backend import RunPlan
 from greenroom.actors.kernel import Reaper
-from greenroom.actors.runs import RunPlan
 from greenroom.protocol import (
     ACCESS_SECONDS,
     CONTRIBUTION_SECONDS,
@@ -54,7 +54,7 @@ class Contributions:
     )
 
     async def __call__(self, plan: RunPlan) -> ContributionMade | None:
-        """See `greenroom.actors.runs.Contribute`."""
+        """See `greenroom.actors.backend.Contribute`."""
         message_id = plan.message.id
         known = self._told.get(message_id)
         if known is not None and trio.current_time() < known.until:

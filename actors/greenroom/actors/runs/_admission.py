@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeVar, final
 import attrs
 import trio
 
+from greenroom.actors.backend import Reviewer, RunPlan, RunPorts
 from greenroom.actors.tools import (
     Needs,
     Question,
@@ -43,7 +44,6 @@ from greenroom.protocol import (
 
 from ._calls import CallBlocks
 from ._operation import describe
-from ._ports import Reviewer, RunPlan, RunPorts
 
 PRECHECK_SECONDS: Final = 60.0
 """A precheck looks and touches nothing; one that takes longer hangs."""

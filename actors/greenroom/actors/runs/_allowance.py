@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from greenroom.actors.backend import RunPlan
 from greenroom.protocol import (
     STOP,
     ActionBlock,
@@ -14,8 +15,6 @@ from greenroom.protocol import (
     raises,
     spent_of,
 )
-
-from ._ports import RunPlan
 
 
 def excess_of(

@@ -23,6 +23,7 @@ import attrs
 import msgspec
 import trio
 
+from greenroom.actors.backend import RunPorts
 from greenroom.actors.kernel import Context
 from greenroom.actors.providers import Provider, ShowsWire
 from greenroom.protocol import (
@@ -67,7 +68,6 @@ from greenroom.protocol.context import (
 from greenroom.protocol.providers import failure_from_exception
 from greenroom.storage import CONTEXT_PRESSURE
 
-from ._ports import RunPorts
 from ._settlement import Progress
 
 RequestOrigin = Literal["chat", "resume", "tool_loop", "context_recovery"]

@@ -15,6 +15,7 @@ import attrs
 import outcome
 import trio
 
+from greenroom.actors.backend import RunPlan, RunPorts
 from greenroom.actors.tools import (
     PermissionRequired,
     Tool,
@@ -35,7 +36,6 @@ from ._admission import Admitted, Asks, Gates, Refused, action_block
 from ._calls import CallBlocks
 from ._hook_events import pre_tool_use
 from ._operation import RunOperation, describe
-from ._ports import RunPlan, RunPorts
 
 INTERRUPTED: Final = (
     "interrupted: the turn was stopped while this call ran; what it did is not known"

@@ -11,11 +11,11 @@ from typing import Any, final
 import attrs
 import msgspec
 
+from greenroom.actors.backend import RunPlan, Watchers
 from greenroom.actors.tools import Needs, ToolResult
 from greenroom.protocol import Block, Change, Draft, ItemId, ToolCallBlock, safe_text
 
 from ._operation import bounded
-from ._ports import RunPlan, Watchers
 
 
 @final

@@ -21,6 +21,12 @@ from typing import Any, Final, final
 
 import attrs
 
+from greenroom.actors.backend import (
+    ActiveRun,
+    DeferredJournalError,
+    RunNotStartedError,
+    RunPorts,
+)
 from greenroom.actors.kernel import Context
 from greenroom.protocol import (
     MAX_TOOL_CALLS,
@@ -33,14 +39,7 @@ from greenroom.protocol import (
 )
 
 from ._batch import Batch
-from ._life import (
-    ActiveRun,
-    DeferredJournalError,
-    Run,
-    RunNotStartedError,
-    make_batch,
-)
-from ._ports import RunPorts
+from ._life import Run, make_batch
 
 JOURNAL_ERROR: Final = "journal_error"
 

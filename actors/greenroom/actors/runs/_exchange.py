@@ -7,6 +7,7 @@ from typing import final
 
 import attrs
 
+from greenroom.actors.backend import Watchers
 from greenroom.protocol import (
     Draft,
     FailureClass,
@@ -24,7 +25,6 @@ from greenroom.protocol import (
 )
 
 from ._attempts import OVERFLOW_CODES
-from ._ports import Watchers
 from ._settlement import Progress
 
 

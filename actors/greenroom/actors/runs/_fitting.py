@@ -17,6 +17,7 @@ import attrs
 import msgspec
 import trio
 
+from greenroom.actors.backend import ContextBudget, RunPlan
 from greenroom.actors.tools import ToolResult, kept_output
 from greenroom.protocol import (
     NOTHING_FITS,
@@ -33,7 +34,6 @@ from greenroom.protocol import (
 )
 
 from ._calls import CallBlocks
-from ._ports import ContextBudget, RunPlan
 
 DO_NOT_FIT: Final = Fault("tool_error", NOTHING_FITS)
 

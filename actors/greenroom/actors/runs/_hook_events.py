@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from greenroom.actors.backend import RunPlan
 from greenroom.actors.tools import ToolResult
 from greenroom.protocol import (
     MAX_HOOK_TEXT,
@@ -21,8 +22,6 @@ from greenroom.protocol import (
     Usage,
     safe_text,
 )
-
-from ._ports import RunPlan
 
 
 def session_start(plan: RunPlan) -> SessionStart:

@@ -13,13 +13,19 @@ from typing import Any, Final, final
 import attrs
 import trio
 
+from greenroom.actors.backend import (
+    ActiveRun,
+    Prepared,
+    Refreshed,
+    RunNotStartedError,
+    RunPorts,
+)
 from greenroom.actors.kernel import Context
 from greenroom.protocol import (
     ChatMessage,
     Counters,
     Draft,
     Fault,
-    GreenroomError,
     JournalError,
     RunKind,
     RunStarted,
@@ -36,59 +42,10 @@ from ._batch import Batch
 from ._calls import CallBlocks
 from ._hook_events import session_start
 from ._operation import describe
-from ._ports import Prepared, Refreshed, RunPlan, RunPorts
 from ._review import ModelReviewer
-from ._settlement import CommittedProjectionError, Progress, RunResult, Settlement
+from ._settlement import CommittedProjectionError, Progress, Settlement
 
 _LOG: Final = logging.getLogger("greenroom.runs")
-
-
-class DeferredJournalError(JournalError):
-    """A strict fact of a granted call failed; nothing is tried again (TOL-26).
-
-    Before the dispatch nothing has happened, and the approval is open again.
-    """
-
-    def __init__(
-        self, cause: Exception, *, dispatch_committed: bool, outcome_committed: bool
-    ) -> None:
-        so_far = (
-            "the call was not run, and its approval is open again"
-            if not dispatch_committed
-            else "the call ran and its outcome is recorded"
-            if outcome_committed
-            else "the call may have run, and what became of it is not recorded"
-        )
-        super().__init__(getattr(cause, "code", "journal_error"), f"{cause}; {so_far}")
-        self.dispatch_committed = dispatch_committed
-        self.outcome_committed = outcome_committed
-
-
-class RunNotStartedError(GreenroomError):
-    """The start fact is not durable, so nothing was run (RUN-08)."""
-
-    code = "run_not_started"
-
-
-@final
-@attrs.define(eq=False)
-class ActiveRun:
-    """What a session can see of a run that goes on, and its result after it."""
-
-    plan: RunPlan
-    draft: Draft
-    registered: bool = False
-    """The start fact is durable (JRN-08)."""
-    result: RunResult | None = None
-    failure: DeferredJournalError | None = None
-    """Which strict fact of a deferred run failed."""
-    on_dispatch: Callable[[], None] = attrs.field(default=lambda: None)
-    """Called when the dispatch of a deferred call is durable."""
-
-    @classmethod
-    def of(cls, plan: RunPlan) -> ActiveRun:
-        """Return a run that is to do *plan* and has not begun."""
-        return cls(plan, Draft.resume(plan.message.id, plan.message.blocks))
 
 
 @final

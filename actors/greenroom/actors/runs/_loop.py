@@ -12,6 +12,7 @@ from typing import Any, Final, final
 
 import attrs
 
+from greenroom.actors.backend import ActiveRun, RunPorts
 from greenroom.actors.kernel import Context
 from greenroom.protocol import (
     NOTHING_FITS,
@@ -49,8 +50,7 @@ from ._attempts import AttemptIdentity, Attempts, ProviderRaisedError
 from ._batch import Batch
 from ._exchange import Exchange, RoundReply
 from ._fitting import Fitting
-from ._life import ActiveRun, Run, make_batch
-from ._ports import RunPorts
+from ._life import Run, make_batch
 from ._settlement import Progress
 
 _LOG: Final = logging.getLogger("greenroom.runs")

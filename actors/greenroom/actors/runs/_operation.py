@@ -18,6 +18,8 @@ import attrs
 import msgspec
 import trio
 
+from greenroom.actors.backend import RunPlan, RunPorts
+from greenroom.actors.logs import bind_operation
 from greenroom.actors.tools import (
     DEFAULT_TOOL_SECONDS,
     PermissionRequired,
@@ -46,7 +48,6 @@ from greenroom.protocol import (
 )
 
 from ._hook_events import post_tool_use
-from ._ports import RunPlan, RunPorts
 
 MAX_RESULT_CHARS: Final = 100_000
 """What a tool may tell the model; the rest is cut with a note."""

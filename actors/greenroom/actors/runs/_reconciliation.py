@@ -18,6 +18,7 @@ import msgspec
 import outcome
 import trio
 
+from greenroom.actors.backend import Reconciled
 from greenroom.actors.kernel import Reaper
 from greenroom.actors.tools import (
     Doubt,
@@ -54,15 +55,6 @@ RECONCILE_SECONDS: Final = 10.0
 """For all operations of a session together; loading waits no longer."""
 
 RECONCILED: Final = "the session was interrupted; its tool told later what came of it"
-
-
-@attrs.frozen
-class Reconciled:
-    """A message whose operations are not all in doubt any more."""
-
-    message: MessageRecord
-    facts: tuple[Fact, ...]
-    """What makes it so; an append of these is all there is to write."""
 
 
 @attrs.frozen

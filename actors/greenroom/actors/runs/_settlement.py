@@ -15,6 +15,7 @@ from typing import Final, final
 import attrs
 import msgspec
 
+from greenroom.actors.backend import RunPlan, RunPorts, RunResult, append_revisions
 from greenroom.protocol import (
     ActionBlock,
     Block,
@@ -50,8 +51,6 @@ from greenroom.protocol import (
 
 from ._batch import NOT_EXECUTED
 from ._hook_events import permission_requests, run_end
-from ._ports import RunPlan, RunPorts
-from ._tool_facts import append_revisions
 
 _LOG: Final = logging.getLogger("greenroom.runs")
 
@@ -71,14 +70,6 @@ class CommittedProjectionError(GreenroomError):
     """
 
     code = "committed_projection_error"
-
-
-@attrs.frozen
-class RunResult:
-    """How a run ended, and the message as it is on the tape."""
-
-    terminal: Terminal
-    message: MessageRecord
 
 
 @final

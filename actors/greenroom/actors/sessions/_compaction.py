@@ -15,6 +15,7 @@ import attrs
 import msgspec
 import trio
 
+from greenroom.actors.backend import ActiveRun, RunPorts
 from greenroom.actors.context import (
     SUMMARY_SECONDS,
     BoundaryMovedError,
@@ -33,7 +34,6 @@ from greenroom.actors.kernel import (
     ReplySlot,
     Request,
 )
-from greenroom.actors.runs import ActiveRun, RunPorts
 from greenroom.protocol import (
     Fact,
     MessageRecord,

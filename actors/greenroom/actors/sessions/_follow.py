@@ -15,7 +15,7 @@ from typing import Final, final
 import attrs
 import msgspec
 
-from greenroom.actors.runs import ActiveRun
+from greenroom.actors.backend import ActiveRun
 from greenroom.protocol import (
     Event,
     GreenroomError,

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from greenroom.actors.runs import append_revisions
+from greenroom.actors.backend import append_revisions
 from greenroom.protocol import (
     Block,
     CancelWord,

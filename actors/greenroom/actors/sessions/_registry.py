@@ -16,6 +16,7 @@ import attrs
 import msgspec
 import trio
 
+from greenroom.actors.backend import Contribute, Prepare, RunBackend
 from greenroom.actors.context import (
     Beginning,
     CompactionSetup,
@@ -27,7 +28,6 @@ from greenroom.actors.gates import Gates
 from greenroom.actors.hooks import no_hooks
 from greenroom.actors.kernel import CancelCause, Clock, Ids, Ref, System
 from greenroom.actors.providers import Provider, RateGate
-from greenroom.actors.runs import Contribute, Prepare, reconcile
 from greenroom.actors.tools import INLINE_CHARS, ToolContext, ToolSet
 from greenroom.protocol import (
     GreenroomError,
@@ -138,6 +138,8 @@ class SessionWorld:
     clock: Clock
     ids: Ids
     providers: Mapping[str, Provider]
+    backend: RunBackend
+    """Does the runs of all sessions (SES-10)."""
     tools: Callable[[], ToolSet]
     scratch: Path
     environment: Mapping[str, str]
@@ -347,7 +349,7 @@ class Sessions:
         world, context = self.world, self._context(record)
         if not newest:
             return
-        known = await reconcile(
+        known = await world.backend.reconcile(
             newest[-1],
             world.tools(),
             lambda run_id: context(settings, run_id),
@@ -374,6 +376,7 @@ class Sessions:
             world.providers,
             world.tools,
             self._context(record),
+            world.backend,
             lambda: self._forget(session_id),
             gates=world.gates,
             cost=world.cost,

@@ -7,11 +7,18 @@ from typing import Any, Final, Literal, final
 
 import attrs
 
+from greenroom.actors.backend import (
+    ActiveRun,
+    Contribute,
+    Prepare,
+    Recovery,
+    RunBackend,
+    RunPorts,
+)
 from greenroom.actors.context import CompactionSetup, SessionViews
 from greenroom.actors.hooks import no_hooks
 from greenroom.actors.kernel import CancelCause, Exited, Ref, Stopped
 from greenroom.actors.providers import Provider, RateGate
-from greenroom.actors.runs import ActiveRun, Contribute, Prepare, Recovery, RunPorts
 from greenroom.actors.tools import ToolContext, ToolSet
 from greenroom.protocol import (
     Block,
@@ -70,6 +77,8 @@ class SessionPorts:
     """What a session is made from."""
 
     record: SessionRecord
+    backend: RunBackend
+    """Does the runs (SES-10)."""
     providers: Mapping[str, Provider]
     tools: Callable[[], ToolSet]
     """Takes the snapshot for a run."""

@@ -14,15 +14,8 @@ from typing import Any, Final, cast, final
 import attrs
 import trio
 
+from greenroom.actors.backend import ActiveRun, RunNotStartedError, RunPlan, RunPorts
 from greenroom.actors.kernel import Ask, CancelCause, Context, Exited, Failed
-from greenroom.actors.runs import (
-    ActiveRun,
-    RunNotStartedError,
-    RunPlan,
-    RunPorts,
-    deferred_behaviour,
-    loop_behaviour,
-)
 from greenroom.protocol import (
     InteractionEnd,
     ItemId,
@@ -69,13 +62,14 @@ class Work:
     def start_loop(self, ctx: Context[Any]) -> None:
         """Begin the turn's next run."""
         active, ports = self._make_run(ctx)
-        self._spawn(active, loop_behaviour(active, ports), ctx)
+        self._spawn(active, self.session.ports.backend.turn(active, ports), ctx)
 
     def _start_deferred(self, granting: Granting, ctx: Context[Any]) -> None:
         active, ports = self._make_run(ctx)
         active.on_dispatch = granting.settle
-        self._turn().granting, call = granting, granting.call
-        self._spawn(active, deferred_behaviour(active, ports, call), ctx)
+        self._turn().granting = granting
+        behaviour = self.session.ports.backend.granted(active, ports, granting.call)
+        self._spawn(active, behaviour, ctx)
 
     def _make_run(self, ctx: Context[Any]) -> tuple[ActiveRun, RunPorts]:
         settings, message = self.session.settings, self._turn().message

@@ -14,7 +14,7 @@ from typing import Final, final
 
 import attrs
 
-from greenroom.actors.runs import Prepared, Refreshed, RunPlan
+from greenroom.actors.backend import Prepared, Refreshed, RunPlan
 from greenroom.actors.tools import ToolSet
 from greenroom.protocol import (
     Block,
@@ -43,7 +43,7 @@ class Resources:
     environment: Environment
 
     async def __call__(self, plan: RunPlan, tools: ToolSet) -> Prepared:
-        """See `greenroom.actors.runs.Prepare`."""
+        """See `greenroom.actors.backend.Prepare`."""
         view = await self._skills(plan)
         said = await self.environment.instructions(plan.context.workspace)
         settings = plan.settings
@@ -84,7 +84,7 @@ class Snapshot:
         return cls(prompt, said, view, offered.without(disabled))
 
     def at(self, blocks: Sequence[Block]) -> Refreshed:
-        """See `greenroom.actors.runs.Prepared`."""
+        """See `greenroom.actors.backend.Prepared`."""
         catalogue = self.view.catalogue
         used = (set(self.view.effective) | activated(blocks)) & catalogue.keys()
         notes = [_note(each, used=each.name in used) for each in catalogue.values()]
