@@ -142,6 +142,7 @@ def check_unknown_sessions_read_as_empty(world: World) -> None:
     assert store.messages(unknown) == []
     assert store.message(unknown, "m") is None
     assert store.message_count(unknown) == 0
+    assert store.retracted_messages(unknown) == []
     assert store.plan(unknown) is None
     assert store.pending_inputs(unknown).rows == ()
     assert store.locate(unknown) is None
@@ -586,6 +587,19 @@ def check_a_retracted_message_never_comes_back(world: World) -> None:
     write(peer.store, tape.append_piece(map_facts(successor), now=1.0))
     assert peer.store.messages(S1) == [successor]
     assert peer.store.page(S1, 0).head == 6
+    assert verify(peer.store) == []
+
+
+def check_what_was_taken_back_is_known_with_its_places(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    records = [message(name=f"m{n}", order=n) for n in (1, 2, 3)]
+    gone = map(retraction_fact, (MessageId("m3"), MessageId("m2")))
+    write(peer.store, tape.append_piece([*map_facts(*records), *gone], now=1.0))
+    again = message(name="a", order=2)
+    facts = [*map_facts(again), retraction_fact(again.id), *map_facts(again)]
+    write(peer.store, tape.append_piece(facts, now=1.0))
+    assert peer.store.retracted_messages(S1) == [("a", 2), ("m2", 2), ("m3", 3)]
     assert verify(peer.store) == []
 
 

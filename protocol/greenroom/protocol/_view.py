@@ -11,7 +11,8 @@ That all of it can be sent is `_pairing`'s concern.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, final
 
 import attrs
@@ -59,6 +60,10 @@ class ViewBuilder:
 
     provider: str
     model: str
+    retracted: Sequence[int] = ()
+    """Places of messages that were taken back, in order, each as often as it was."""
+    unread: Callable[[], Sequence[int]] = attrs.field(default=tuple, init=False)
+    """Returns the places of messages that wait for a turn of their own, in order."""
     anchor_entry: int | None = attrs.field(default=None, init=False)
     """The entry of the tape that says where the history begins."""
     skills: tuple[SkillContext, ...] = attrs.field(default=(), init=False)
@@ -103,7 +108,8 @@ class ViewBuilder:
 
     def fork(self) -> ViewBuilder:
         """Return a builder that goes on from here and leaves this one as it is."""
-        fork = ViewBuilder(self.provider, self.model)
+        fork = ViewBuilder(self.provider, self.model, self.retracted)
+        fork.unread = self.unread
         fork.anchor_entry, fork.skills = self.anchor_entry, self.skills
         fork._system, fork._pin = self._system, self._pin
         fork._checkpoint, fork._sections = self._checkpoint, self._sections
@@ -178,18 +184,30 @@ class ViewBuilder:
         self._placed.append(placed)
 
     def _skip_to(self, order: int) -> None:
-        # Places are given one after the other, so one that is missing was taken back.
-        first, last = self._last_order + 1, order - 1
-        if first <= last:
-            self._exclude(first, last, last - first + 1, "retracted")
+        for each in self._taken_back(self._last_order + 1, order):
+            self._exclude(each.first, each.last, each.count, each.reason)
         self._last_order = max(self._last_order, order)
+
+    def _taken_back(self, first: int, order: int) -> Iterator[Excluded]:
+        # What was there from *first* to *order*, the next place that is taken. Places
+        # are given one after the other, so one that is missing was taken back; one that
+        # was taken back may have another message now.
+        if first < order:
+            count = max(order - first, self._retracted_at(first, order - 1))
+            yield Excluded(first, order - 1, count, "retracted")
+        if replaced := self._retracted_at(order, order):
+            yield Excluded(order, order, replaced, "superseded")
+
+    def _retracted_at(self, first: int, last: int) -> int:
+        return bisect_right(self.retracted, last) - bisect_left(self.retracted, first)
 
     def _exclude(
         self, first: int, last: int, count: int, reason: ExcludedReason
     ) -> None:
         held = self._excluded
         full = len(held) >= MAX_EXCLUDED
-        looked_at = range(0 if full else max(0, len(held) - 1), len(held))
+        # What was superseded stands beside what is at its place now.
+        looked_at = range(0 if full else max(0, len(held) - 2), len(held))
         for at in reversed(looked_at):
             before = held[at]
             if before.reason == reason and (full or before.last == first - 1):
@@ -318,6 +336,7 @@ class ViewBuilder:
         """
         fresh = base.fork()
         fresh._system, fresh.skills = self._system, self.skills
+        fresh.unread = self.unread
         fresh._rejected[:] = self._rejected
         inherited = set[str]()
         if self._turn is not None:
@@ -335,13 +354,21 @@ class ViewBuilder:
     @property
     def excluded(self) -> tuple[Excluded, ...]:
         """The messages of the transcript that are not in it; the active one too."""
-        turn = self._turn
+        return (*self._excluded, *self._behind_history())
+
+    def _behind_history(self) -> Iterator[Excluded]:
+        turn, first = self._turn, self._last_order + 1
         has_rounds = len(self._body.messages) > self._asked_at + 1
-        if turn is None or (self._asked is not None and has_rounds):
-            return tuple(self._excluded)
-        order = turn.order_seq
-        placeholder = Excluded(order, order, 1, "pending_not_context_history")
-        return (*self._excluded, placeholder)
+        shown = self._asked is not None and has_rounds
+        places = [] if turn is None else [turn.order_seq]
+        for order in (*places, *self.unread()):
+            yield from self._taken_back(first, order)
+            if not (shown and order in places):
+                yield Excluded(order, order, 1, "pending_not_context_history")
+            first = order + 1
+        rest = self.retracted[bisect_left(self.retracted, first) :]
+        if rest:
+            yield Excluded(first, rest[-1], len(rest), "retracted")
 
     @property
     def parts(self) -> tuple[Part, ...]:

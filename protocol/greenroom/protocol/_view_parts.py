@@ -33,6 +33,10 @@ ExcludedReason = Literal[
 ]
 
 
+"""``retracted``: it was taken back, and nothing is at its place; ``superseded``: it
+was, and another message has its place now."""
+
+
 @attrs.frozen
 class Part:
     """Why a stretch of the messages of a request is in it."""

@@ -181,6 +181,10 @@ class Reader(AgentReader, SkillReader, Protocol):
         """Return one message as last recorded; ``None`` if unknown or retracted."""
         ...
 
+    def retracted_messages(self, scope: SessionId) -> list[tuple[MessageId, int]]:
+        """Return messages that were taken back, with their places, in that order."""
+        ...
+
     def pending_messages(self, scope: SessionId) -> list[MessageRecord]:
         """Return messages that are not finished, oldest first."""
         ...

@@ -137,6 +137,8 @@ def _check_projections(
         before = page[0].order_seq
     if expected:
         yield Problem(scope, "projection", f"{len(expected)} messages are missing")
+    if reader.retracted_messages(scope) != fold.replica.retracted():
+        yield Problem(scope, "projection", "what was taken back differs")
     for message_id in reader.broken_messages(scope):
         yield Problem(scope, "projection", f"rows of message {message_id} are missing")
 

@@ -218,8 +218,8 @@ class Drain:
     async def _settle(self, due: Due, now: float) -> None:
         inputs, claim = self.session.inputs, due.claim
         change, facts = InputChange(inputs), list[Fact]()
-        retracted = [due.reply.id] if due.undone else []
-        of_turn = [*(message.id for message in claim.messages), due.reply.id]
+        retracted = [due.reply] if due.undone else []
+        of_turn = [*claim.messages, due.reply]
         match claim.kind:
             case "steer":
                 change = inputs.settle(claim.input_id, "delivered", now=now)
@@ -235,7 +235,7 @@ class Drain:
                 retracted = of_turn
             case "send":
                 return
-        facts += map(retraction_fact, retracted)
+        facts += (retraction_fact(message.id) for message in retracted)
         await write_inputs(self.session, change, facts)
         self.session.history.retract(retracted)
 

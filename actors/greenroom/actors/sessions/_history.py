@@ -10,13 +10,15 @@ first run, or a command that may have been sent before, asks for the whole.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from bisect import insort
+from collections.abc import Awaitable, Callable, Iterable
 from typing import final
 
 import attrs
 
 from greenroom.protocol import (
     Account,
+    MessageId,
     MessageRecord,
     SessionSettings,
     ViewBuilder,
@@ -31,7 +33,18 @@ from greenroom.protocol.context import (
 
 from ._turns import USER_FOLLOW_UP
 
-ReadBefore = Callable[[int], Awaitable[list[MessageRecord]]]
+
+@attrs.frozen
+class Earlier:
+    """What is read of a session only when the whole of it is asked for."""
+
+    records: list[MessageRecord]
+    """Messages before those that are known, oldest first."""
+    retracted: list[tuple[MessageId, int]]
+    """Every message that was taken back, with its place."""
+
+
+ReadBefore = Callable[[int | None], Awaitable[Earlier]]
 
 
 @final
@@ -41,7 +54,7 @@ class History:
 
     _records: list[MessageRecord]
     _read_before: ReadBefore | None = None
-    """Reads the messages before a place; ``None`` when none are left to be read."""
+    """Reads what is before a place, or everything; ``None``: all of it is known."""
     boundary: Boundary | None = None
     """Where what the model is shown begins; ``None``: at the first message."""
     chosen: Chosen = attrs.field(factory=choose_policy)
@@ -56,6 +69,9 @@ class History:
     _account: Account = attrs.field(factory=Account)
     _counted: int = 0
     """Records that the account holds."""
+    _retracted: set[str] = attrs.field(factory=set[str], init=False)
+    _places: list[int] = attrs.field(factory=list[int], init=False)
+    """Of what was taken back, in order; shared with every view."""
 
     def __attrs_post_init__(self) -> None:
         self._ids = {record.id for record in self._records}
@@ -69,10 +85,12 @@ class History:
         """
         if self._read_before is None:
             return
-        older = await self._read_before(self._records[0].order_seq)
-        self._records[:0] = older
-        self._ids.update(record.id for record in older)
-        self._commands.update(_commands_of(older))
+        first = self._records[0].order_seq if self._records else None
+        earlier = await self._read_before(first)
+        self._records[:0] = earlier.records
+        self._ids.update(record.id for record in earlier.records)
+        self._commands.update(_commands_of(earlier.records))
+        self._note_retracted(earlier.retracted)
         self._read_before = None
 
     @property
@@ -125,16 +143,25 @@ class History:
             self._view, self._made_for = self._make(settings), wanted
         return self._view.fork()
 
-    def retract(self, message_ids: Collection[str]) -> None:
+    def retract(self, messages: Iterable[MessageRecord]) -> None:
         """Take messages out. What they cost stays spent, their ids stay used."""
-        if not message_ids:
+        gone = {message.id: message.order_seq for message in messages}
+        self._note_retracted(gone.items())
+        if gone.keys().isdisjoint(record.id for record in self._records):
             return
         # Counted first, so that a limit counts what came to nothing as well.
         _ = self.account
-        self._records = [r for r in self._records if r.id not in message_ids]
+        self._records = [r for r in self._records if r.id not in gone]
         self._commands = set(_commands_of(self._records))
         self._counted = len(self._records)
         self._view = None
+
+    def _note_retracted(self, messages: Iterable[tuple[MessageId, int]]) -> None:
+        for message_id, place in messages:
+            if message_id not in self._retracted:
+                self._retracted.add(message_id)
+                self._ids.add(message_id)
+                insort(self._places, place)
 
     def holds(self, message_id: str) -> bool:
         """Whether a message has that id, or had it before it was retracted."""
@@ -159,7 +186,7 @@ class History:
         return None
 
     def _make(self, settings: SessionSettings) -> ViewBuilder:
-        view = ViewBuilder(settings.provider, settings.model)
+        view = ViewBuilder(settings.provider, settings.model, self._places)
         view.add_system(settings.system_prompt)
         boundary = self.boundary
         if boundary is not None:

@@ -236,6 +236,7 @@ class Intake:
         retracted = map(retraction_fact, made.retracted)
         facts = [*retracted, *map(message_fact, made.messages)]
         await write_inputs(session, made.change, facts)
+        session.history.retract(m for m in session.steered if m.id in made.retracted)
         kept = [m for m in session.steered if m.id not in made.retracted]
         session.steered = sorted([*kept, *made.messages], key=lambda m: m.order_seq)
         for command_id in made.withdrawn:

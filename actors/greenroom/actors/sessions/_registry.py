@@ -64,7 +64,7 @@ from greenroom.storage import (
 
 from ._actor import SessionActor
 from ._attachments import Attachments, image_reasons
-from ._history import History, ReadBefore
+from ._history import Earlier, History, ReadBefore
 from ._hub import Hub
 from ._ports import PieceWriter, StoreReaders
 from ._record import SessionRecord
@@ -320,11 +320,10 @@ class Sessions:
             await self.release(grant)
             raise
         record.plan = plan
-        more = self._read_before(session_id) if len(newest) == NEWEST else None
         turn = _open_turn(newest)
         history = History(
             newest,
-            more,
+            self._read_before(session_id),
             boundary=begun.boundary,
             chosen=self.world.view_policy,
             pressed=begun.pressed,
@@ -332,9 +331,12 @@ class Sessions:
         return self._start(record, row.settings, history, turn, begun, waiting)
 
     def _read_before(self, session_id: SessionId) -> ReadBefore:
-        async def read(order: int) -> list[MessageRecord]:
+        async def read(order: int | None) -> Earlier:
             return await self.world.readers.read(
-                lambda reader: _older_messages(reader, session_id, order)
+                lambda reader: Earlier(
+                    _older_messages(reader, session_id, order),
+                    reader.retracted_messages(session_id),
+                )
             )
 
         return read
@@ -515,7 +517,7 @@ def _read_session(
 
 
 def _older_messages(
-    reader: Reader, session_id: SessionId, before: int
+    reader: Reader, session_id: SessionId, before: int | None
 ) -> list[MessageRecord]:
     pages: list[list[MessageRecord]] = []
     while len(pages) * PAGE < MAX_HISTORY:

@@ -137,7 +137,7 @@ async def rewind(session: Session, request: RewindSession, ids: Ids) -> Rewound:
     if request.dry_run or not gone:
         return done
     await _restore(done.files, found[0], context)
-    await _retract(session, records[:kept], done, ids)
+    await _retract(session, records[:kept], gone, done, ids)
     return done
 
 
@@ -328,6 +328,7 @@ def _named_in(block: ToolCallBlock) -> str:
 async def _retract(
     session: Session,
     kept: Sequence[MessageRecord],
+    gone: Sequence[MessageRecord],
     done: Rewound,
     ids: Ids,
 ) -> None:
@@ -343,7 +344,7 @@ async def _retract(
         rewound_fact(rewound, revision=ids.uuid()),
     ]
     head = await session.ports.record.append_all(_batches(facts))
-    session.history.retract(done.messages)
+    session.history.retract(gone)
     if boundary is not None:
         entry = head - 1
         moved = attrs.evolve(boundary, entry=entry, state=_state(boundary, last))

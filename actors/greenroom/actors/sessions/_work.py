@@ -77,6 +77,7 @@ class Work:
             RunId(ctx.ids.uuid()),
             self.session.history.view(self.session.settings),
         )
+        view.unread = lambda: [m.order_seq for m in self.session.steered]
         context = self.session.ports.context(settings, run_id)
         plan = RunPlan(
             run_id,

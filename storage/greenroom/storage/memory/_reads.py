@@ -236,6 +236,11 @@ def message(self: Kept, scope: SessionId, message_id: str) -> MessageRecord | No
     return found[0] if found else None
 
 
+def retracted_messages(self: Kept, scope: SessionId) -> list[tuple[MessageId, int]]:
+    """See `Reader.retracted_messages`."""
+    return self.tables.replica(scope).retracted()
+
+
 def pending_messages(self: Kept, scope: SessionId) -> list[MessageRecord]:
     """See `Reader.pending_messages`."""
     return [m for m in self.tables.replica(scope).messages() if m.status == "pending"]

@@ -13,6 +13,7 @@ import msgspec
 
 from greenroom.protocol import (
     JOURNAL_NAMES,
+    MessageId,
     MessageRecord,
     PendingInput,
     Plan,
@@ -82,6 +83,12 @@ class Replica:
         """Return the transcript, oldest first."""
         kept = (m.record for m in self._messages.values() if not m.mark.retracted)
         return sorted(kept, key=lambda record: record.order_seq)
+
+    def retracted(self) -> list[tuple[MessageId, int]]:
+        """Return the messages that were taken back, with their places, by place."""
+        gone = (m.record for m in self._messages.values() if m.mark.retracted)
+        places = ((record.id, record.order_seq) for record in gone)
+        return sorted(places, key=lambda each: each[::-1])
 
     def said(self) -> dict[int, str]:
         """Return what was said in each message, by its newest fact."""

@@ -121,6 +121,7 @@ class MemoryStore:
     broken_messages = _reads.broken_messages
     message = _reads.message
     pending_messages = _reads.pending_messages
+    retracted_messages = _reads.retracted_messages
     message_count = _reads.message_count
     pending_inputs = _reads.pending_inputs
     plan = _reads.plan

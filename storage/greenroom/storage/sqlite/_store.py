@@ -93,6 +93,7 @@ class SqliteReader:
     messages = _transcript.messages
     message = _transcript.message
     pending_messages = _transcript.pending_messages
+    retracted_messages = _transcript.retracted_messages
     message_count = _transcript.message_count
     broken_messages = _transcript.broken_messages
     plan = _reads.plan
@@ -155,6 +156,7 @@ class SqliteStore:
     messages = _transcript.messages
     message = _transcript.message
     pending_messages = _transcript.pending_messages
+    retracted_messages = _transcript.retracted_messages
     message_count = _transcript.message_count
     broken_messages = _transcript.broken_messages
     plan = _reads.plan

@@ -63,6 +63,19 @@ def message(self: Connected, scope: SessionId, message_id: str) -> MessageRecord
     return found[0] if found else None
 
 
+def retracted_messages(
+    self: Connected, scope: SessionId
+) -> list[tuple[MessageId, int]]:
+    """See `Reader.retracted_messages`."""
+    sql = (
+        "SELECT m.name, m.order_seq FROM session s JOIN message m ON m.session = s.id"
+        " WHERE s.name = ? AND m.retracted = 1 ORDER BY m.order_seq, m.name"
+    )
+    with mapped_errors():
+        found = rows(self.connection, sql, scope)
+    return [(MessageId(name), order) for name, order in found]
+
+
 def pending_messages(self: Connected, scope: SessionId) -> list[MessageRecord]:
     """See `Reader.pending_messages`."""
     return _messages(self, scope, "m.status = 'pending' ORDER BY m.order_seq")
