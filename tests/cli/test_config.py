@@ -16,6 +16,7 @@ from greenroom.cli._config import (
     load_config,
 )
 from greenroom.cli._exit import CliError
+from greenroom.cli._parser import build_parser, flags_of
 from greenroom.cli._provider import clocks_of, rate_limits_of
 from greenroom.engine import default_state
 
@@ -276,3 +277,13 @@ def test_a_rate_that_nobody_would_wait_for_is_refused(file: Path) -> None:
     config = load(file, "requests_per_second = 1e-9")
     with pytest.raises(CliError, match="requests_per_second can't be used"):
         rate_limits_of(config, RehearsalProvider([]))
+
+
+def test_the_form_of_the_log_is_text_unless_somebody_says_json(file: Path) -> None:
+    assert load(file).log == "text"
+    by_variable = load(file, environ={"GREENROOM_LOG": "json"})
+    assert by_variable.log == "json"
+    flags = flags_of(build_parser(["acp"]).parse_args(["acp", "--log", "json"]))
+    assert load(file, log=flags["log"]).origins["log"] == "flag --log"
+    with pytest.raises(ConfigError, match="log must be one of text, json"):
+        load(file, environ={"GREENROOM_LOG": "yaml"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
@@ -60,3 +61,16 @@ def test_a_known_fault_is_logged_once_without_traceback_and_harmless(capsys):
 
 def test_a_bug_is_logged_with_its_traceback(capsys):
     assert "Traceback" in logged(ValueError("a bug"), capsys)
+
+
+def test_a_log_line_is_json_when_that_is_wanted_and_tells_no_secret(capsys):
+    secret = "sk-live-abcdefghijklmnopqrstuvwxyz"
+    try:
+        log_to_stderr("json")
+        logging.getLogger("greenroom.kernel").error("no %s", secret)
+        told = json.loads(capsys.readouterr().err)
+        assert (told["level"], told["message"]) == ("error", "no [redacted]")
+    finally:
+        log_to_stderr()
+    logging.getLogger("greenroom.kernel").error("no %s", secret)
+    assert capsys.readouterr().err == "greenroom: no [redacted]\n"

@@ -37,6 +37,7 @@ FALLBACK_KEY_VARIABLE: Final = "OPENAI_API_KEY"
 
 PermissionMode = Literal["default", "auto_approve", "full_access"]
 ColorMode = Literal["auto", "always", "never"]
+LogForm = Literal["text", "json"]
 
 _Text = Annotated[
     str, msgspec.Meta(min_length=1, max_length=4_096, pattern=r"\A[^\x00-\x1f\x7f]*\Z")
@@ -94,6 +95,7 @@ KEYS: Final[Mapping[str, _Key]] = {
     "price_input": _AMOUNT,
     "price_output": _AMOUNT,
     "color": _Key(ColorMode, "one of auto, always, never", "auto"),
+    "log": _Key(LogForm, "one of text, json", "text"),
     "requests_per_second": _Key(
         Annotated[float, msgspec.Meta(ge=0, le=1_000)],
         "a number of requests, up to 1000; 0 means no limit",
@@ -131,6 +133,8 @@ class Config:
     """US dollars for a million tokens of the model; absent: the public list's."""
     price_output: float | None
     color: ColorMode
+    log: LogForm
+    """How warnings and errors are written to standard error."""
     requests_per_second: float | None
     """How often the provider may be asked; 0 or absent: as often as wanted."""
     connect_seconds: float | None

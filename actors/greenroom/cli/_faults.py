@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import sys
 from types import TracebackType
-from typing import cast, final
+from typing import Literal, cast, final
 
-from greenroom.protocol import GreenroomError
+from greenroom.actors.logs import JsonLines
+from greenroom.protocol import GreenroomError, redacted
 
 from ._harmless import harmless
 
@@ -34,13 +35,16 @@ def is_only(error: BaseException, kind: type[BaseException]) -> bool:
     return isinstance(error, kind)
 
 
-def log_to_stderr() -> None:
-    """Show what the engine logs; may be called again."""
+def log_to_stderr(form: Literal["text", "json"] = "text") -> None:
+    """Show what the engine logs, in *form*; may be called again, with another one."""
     logger = logging.getLogger("greenroom")
-    if not any(isinstance(handler, _Stderr) for handler in logger.handlers):
+    handler = next((each for each in logger.handlers if isinstance(each, _Stderr)), None)
+    if handler is None:
         handler = _Stderr(logging.WARNING)
-        handler.setFormatter(_Brief("%(message)s"))
         logger.addHandler(handler)
+    as_json = form == "json"
+    handler.setFormatter(JsonLines() if as_json else _Brief("%(message)s"))
+    handler.prefix = "" if as_json else "greenroom: "
 
 
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
@@ -48,6 +52,9 @@ _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 @final
 class _Brief(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted(super().format(record))
+
     def formatException(self, ei: _ExcInfo | tuple[None, None, None]) -> str:
         known = [] if ei[1] is None else known_errors(ei[1])
         if known:
@@ -58,8 +65,10 @@ class _Brief(logging.Formatter):
 @final
 class _Stderr(logging.Handler):
     # Not a StreamHandler: that one keeps the stream it was made with.
+    prefix = ""
+
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            print(f"greenroom: {harmless(self.format(record))}", file=sys.stderr)
+            print(f"{self.prefix}{harmless(self.format(record))}", file=sys.stderr)
         except Exception:
             self.handleError(record)

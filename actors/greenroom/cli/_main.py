@@ -60,6 +60,7 @@ def _run(arguments: argparse.Namespace) -> int:
         config = load_config(
             flags=flags_of(arguments), environ=os.environ, file=default_config_file()
         )
+        log_to_stderr(config.log)
         status = COMMANDS[arguments.command](arguments, config)
         sys.stdout.flush()
     except (GreenroomError, BaseExceptionGroup) as error:

@@ -83,6 +83,15 @@ def add_color(parser: SubParser) -> None:
     )
 
 
+def add_log(parser: SubParser) -> None:
+    parser.add_argument(
+        "--log",
+        choices=("text", "json"),
+        metavar="FORM",
+        help="how to write warnings to standard error: text, or json, a line each",
+    )
+
+
 def add_who(parser: SubParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="the model to ask")
     parser.add_argument(

@@ -18,6 +18,7 @@ from ._options import (
     add_budget,
     add_color,
     add_json,
+    add_log,
     add_model,
     add_state,
     age,
@@ -99,11 +100,13 @@ def _run(parser: SubParser) -> None:
     add_budget(parser)
     add_json(parser, "print each event as one line of JSON")
     add_color(parser)
+    add_log(parser)
     add_state(parser)
 
 
 def _acp(parser: SubParser) -> None:
     add_model(parser)
+    add_log(parser)
     add_state(parser)
 
 
@@ -232,6 +235,7 @@ def _gc(parser: SubParser) -> None:
 
 def _config(parser: SubParser) -> None:
     add_model(parser)
+    add_log(parser)
     add_json(parser, "print one JSON object")
     add_color(parser)
     add_state(parser)

@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from greenroom.actors.agents import AgentManager
+from greenroom.actors.logs import of_session
 from greenroom.actors.sessions import (
     SessionHeldError,
     SessionNotFoundError,
@@ -131,7 +132,10 @@ class Deletion:
                     await self.delete(session_id)
                 except GreenroomError as exc:
                     _LOG.warning(
-                        "session %s is still to be deleted: %s", session_id, exc
+                        "session %s is still to be deleted: %s",
+                        session_id,
+                        exc,
+                        extra=of_session(session_id),
                     )
 
     async def _delete(
@@ -193,7 +197,10 @@ class Deletion:
         try:
             await work()
         except Exception as exc:
-            _LOG.warning("deleting session %s, %s: %s", doomed.id, stage, exc)
+            whose = of_session(doomed.id)
+            _LOG.warning(
+                "deleting session %s, %s: %s", doomed.id, stage, exc, extra=whose
+            )
             doomed.failures.append((stage, exc))
 
     #### Stages

@@ -21,6 +21,7 @@ import trio
 
 from greenroom.actors.agents import AgentManager, Selected
 from greenroom.actors.kernel import ActorExitedError, Normal
+from greenroom.actors.logs import of_session
 from greenroom.actors.sessions import (
     AssignSession,
     Loaded,
@@ -235,6 +236,7 @@ class Transfers:
                 " not closed: %s",
                 row.id,
                 exc,
+                extra=of_session(row.id),
             )
 
     async def _row(self, session_id: SessionId) -> SessionRow:

@@ -24,6 +24,7 @@ from greenroom.actors.kernel import (
     Ref,
     Stop,
 )
+from greenroom.actors.logs import LogIds, bind_log_ids
 from greenroom.protocol import (
     COOLDOWN_SECONDS,
     DRAIN_SECONDS,
@@ -132,6 +133,7 @@ class Ingestion:
         until = self._cooling.get(ingest.session_id)
         if until is not None and trio.current_time() < until:
             return
+        bind_log_ids(LogIds(ingest.session_id))
         try:
             await self.take_in(ingest, ctx)
         except Exception as exc:

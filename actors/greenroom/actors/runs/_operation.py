@@ -20,6 +20,7 @@ import trio
 
 from greenroom.actors.backend import RunPlan, RunPorts
 from greenroom.actors.logs import bind_operation
+from greenroom.actors.logs import bind_operation
 from greenroom.actors.tools import (
     DEFAULT_TOOL_SECONDS,
     PermissionRequired,
@@ -190,6 +191,7 @@ class RunOperation:
             PermissionRequired: the tool asks, and has done nothing.
             JournalError: a strict fact could not be committed.
         """
+        bind_operation(f"{self.id.request_seq},{self.call.call_id}")
         try:
             result = received_result(await self._run(tool, arguments))
         except trio.Cancelled:

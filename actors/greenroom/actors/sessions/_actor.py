@@ -29,6 +29,7 @@ from greenroom.actors.kernel import (
     Started,
     Stop,
 )
+from greenroom.actors.logs import LogIds, bind_log_ids
 from greenroom.protocol import (
     InputChange,
     InternalError,
@@ -109,6 +110,7 @@ class SessionActor:
     #### Task
 
     async def _live(self, ctx: Context[Any]) -> None:
+        bind_log_ids(LogIds(self.session.id))
         try:
             await self._live_until_rest(ctx)
         except BaseException:

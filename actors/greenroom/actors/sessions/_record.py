@@ -15,6 +15,7 @@ import attrs
 import msgspec
 
 from greenroom.actors.kernel import Clock
+from greenroom.actors.logs import log_ids
 from greenroom.protocol import (
     AttemptTrace,
     Block,
@@ -207,6 +208,8 @@ class SessionRecord:
         self._soon(self.tape.cache_piece(message_id, text, now=now), "blocks")
 
     def _soon(self, piece: Piece, what: str) -> None:
+        whose = log_ids() | {"session_id": self.session_id}
+
         def settled(result: Settled) -> None:
             if result.error is not None:
                 _LOG.warning(
@@ -214,6 +217,7 @@ class SessionRecord:
                     what,
                     self.session_id,
                     result.error,
+                    extra=whose,
                 )
 
         self.writer.submit_soon(piece, settled)

@@ -27,6 +27,7 @@ from greenroom.actors.context import (
 from greenroom.actors.gates import Gates
 from greenroom.actors.hooks import no_hooks
 from greenroom.actors.kernel import CancelCause, Clock, Ids, Ref, System
+from greenroom.actors.logs import of_session
 from greenroom.actors.providers import Provider, RateGate
 from greenroom.actors.tools import INLINE_CHARS, ToolContext, ToolSet
 from greenroom.protocol import (
@@ -474,7 +475,8 @@ class Sessions:
                 await self.world.writer.submit(tape.delete_piece())
         except StorageError as exc:
             # It is in no list; the next sweep finds it.
-            _LOG.warning("session %s was not undone: %s", tape.scope, exc)
+            whose = of_session(tape.scope)
+            _LOG.warning("session %s was not undone: %s", tape.scope, exc, extra=whose)
 
     async def release(self, grant: Grant) -> None:
         """Give a session back, whatever cancels this; a failure is logged."""
@@ -484,7 +486,12 @@ class Sessions:
             with trio.CancelScope(shield=True):
                 await self.world.writer.submit(piece)
         except StorageError as exc:
-            _LOG.warning("session %s was not released: %s", grant.scope, exc)
+            _LOG.warning(
+                "session %s was not released: %s",
+                grant.scope,
+                exc,
+                extra=of_session(grant.scope),
+            )
 
     def _forget(self, session_id: SessionId) -> None:
         self._loaded.pop(session_id, None)
