@@ -30,6 +30,7 @@ from ._clients import (
     server_frame as server_frame,
 )
 from ._cuts import (
+    PAGE_BYTES as PAGE_BYTES,
     attached as attached,
     event_message as event_message,
     fit_inputs as fit_inputs,
@@ -47,6 +48,8 @@ from ._insight import (
     AgentRef as AgentRef,
     JournalEntry as JournalEntry,
     JournalPage as JournalPage,
+    ListAgents as ListAgents,
+    ListSkills as ListSkills,
     Metrics as Metrics,
     NoParams as NoParams,
     OneAgent as OneAgent,
@@ -56,6 +59,7 @@ from ._insight import (
     SkillList as SkillList,
 )
 from ._lives import (
+    MAX_LISTED as MAX_LISTED,
     ArchiveSession as ArchiveSession,
     AssessMove as AssessMove,
     Compact as Compact,

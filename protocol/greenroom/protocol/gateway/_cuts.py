@@ -9,7 +9,6 @@ loss is told as a `Cut`. All pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -218,19 +217,21 @@ def attached(
 
 
 def interactions_of(
-    session_id: SessionId, messages: Iterable[MessageRecord]
+    session_id: SessionId, messages: Sequence[MessageRecord]
 ) -> tuple[Interaction, ...]:
-    """Return what waits for an answer in *messages*, the next one first."""
-    found = (
-        (message, block)
-        for message in messages
-        for block in message.blocks
-        if isinstance(block, ActionBlock) and block.status == "pending"
-    )
+    """Return what waits for an answer in *messages*, the next one first.
+
+    It is in the newest of the assistant's, and there may be the user's behind it.
+    """
+    newest = next((m for m in reversed(messages) if m.role == "assistant"), None)
+    blocks = () if newest is None else newest.blocks
     return tuple(
-        _interaction(session_id, message, block)
-        for message, block in islice(found, MAX_INTERACTIONS)
-    )
+        _interaction(session_id, newest, block)
+        for block in blocks
+        if newest is not None
+        and isinstance(block, ActionBlock)
+        and block.status == "pending"
+    )[:MAX_INTERACTIONS]
 
 
 def _interaction(

@@ -26,10 +26,20 @@ class AgentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     agent_id: Id
 
 
-class AgentList(msgspec.Struct, frozen=True):
-    """Every agent, also those that can't be run."""
+class ListAgents(
+    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Agents by their ids, from the one behind ``after`` on."""
+
+    after: Id | None = None
+    """`next` of the page before."""
+
+
+class AgentList(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A page, with those that can't be run; without ``next`` it is the last one."""
 
     agents: tuple[AgentDto, ...]
+    next: str | None = None
 
 
 class OneAgent(msgspec.Struct, frozen=True):
@@ -84,19 +94,29 @@ class SetAgent(
 #### Skills
 
 
-class SkillItem(msgspec.Struct, frozen=True, kw_only=True):
+class ListSkills(
+    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Skills by their names, from the one behind ``after`` on."""
+
+    after: Id | None = None
+
+
+class SkillItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A Skill that is installed."""
 
     name: str
-    description: str
+    description: str | None = None
+    """Absent: its ``SKILL.md`` can't be used."""
     agents: tuple[str, ...]
-    """Those that have it."""
+    """Those that have it, the first `MAX_PAGE` of them."""
 
 
-class SkillList(msgspec.Struct, frozen=True):
-    """Every Skill, by name."""
+class SkillList(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A page, by name; without ``next`` it is the last one."""
 
     skills: tuple[SkillItem, ...]
+    next: str | None = None
 
 
 #### The engine

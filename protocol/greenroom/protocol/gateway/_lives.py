@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Final, Literal
 
 import msgspec
-from msgspec import Meta
 
 from .._ids import MessageId, SessionId
 from .._messages import Diff
 from ._bounds import FilePath, Id, LongText
+
+
+MAX_LISTED: Final = 5_000
+"""Of what was done at once, so many are told one by one."""
 
 
 class ForkSession(
@@ -112,7 +115,10 @@ class RewindResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """What was taken back, or would be."""
 
     through: MessageId | None = None
+    count: int
+    """Messages that are taken back."""
     messages: tuple[MessageId, ...]
+    """The first `MAX_LISTED` of them, in order."""
     files: tuple[RestoredFile, ...] = ()
     commands: int = 0
     """Calls whose effects can't be taken back."""
@@ -178,9 +184,10 @@ class ImportedThread(
 
 
 class ImportResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What became of each conversation, as far as a page holds them."""
+    """What became of each conversation."""
 
     total: int
-    threads: Annotated[tuple[ImportedThread, ...], Meta(max_length=1_000)]
+    threads: tuple[ImportedThread, ...]
+    """The first `MAX_LISTED`."""
     problem_count: int
     problems: tuple[str, ...]
