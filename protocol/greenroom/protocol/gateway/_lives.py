@@ -10,7 +10,6 @@ from .._ids import MessageId, SessionId
 from .._messages import Diff
 from ._bounds import FilePath, Id, LongText
 
-
 MAX_LISTED: Final = 5_000
 """Of what was done at once, so many are told one by one."""
 
