@@ -16,7 +16,12 @@ from typing import Final, Literal, final
 import attrs
 import trio
 
-from greenroom.actors.providers import ContextOverflowError, ProviderError, ask_once
+from greenroom.actors.providers import (
+    ContextOverflowError,
+    ProviderError,
+    ask_once,
+    may_replay,
+)
 from greenroom.protocol import (
     ModelRequest,
     ProviderFailure,
@@ -154,7 +159,7 @@ class _Summary:
                 lambda: self._send(request),
                 now=self.bounds.now,
                 random=self.bounds.random,
-                replayable=provider.replayable,
+                replayable=may_replay(provider),
                 max_told_ms=provider.max_told_ms,
             )
         except ContextOverflowError as exc:

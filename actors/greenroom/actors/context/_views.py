@@ -17,6 +17,7 @@ from typing import Final, Protocol, final
 import attrs
 import msgspec
 
+from greenroom.actors.providers import ACP_PROVIDER
 from greenroom.protocol import (
     ChatMessage,
     ContributionKind,
@@ -63,7 +64,7 @@ from greenroom.protocol.context import (
 from greenroom.protocol.providers import OVERFLOW_CODE, overflow_of
 from greenroom.storage import FencedError
 
-from ._windows import Windows
+from ._windows import Window, Windows
 
 _LOG: Final = logging.getLogger("greenroom.context")
 
@@ -148,6 +149,11 @@ class RequestViews:
     _pin: PinnedUser | None = attrs.field(default=None, init=False)
     """That of the run's first request."""
 
+    @property
+    def budgeted(self) -> bool:
+        """Whether requests are fitted into a window; else they go as they are."""
+        return self.settings.provider != ACP_PROVIDER
+
     #### Numbers
 
     def fits(
@@ -170,7 +176,7 @@ class RequestViews:
     def _numbers(self, request: ModelRequest) -> Numbers:
         # Of the messages that the tally was shown last.
         session = self.session
-        window = session.windows.find(self.settings)
+        window = self._window()
         weight, _ = session.tools(request.tools)
         tokens, tools, anchored = prompt_tokens(
             session.anchor, self._kind(request), session.tally, weight
@@ -178,6 +184,10 @@ class RequestViews:
         requested = output_cap(request.max_output_tokens, window.in_force)
         preflight = Preflight(window.in_force, requested, tokens, tools)
         return Numbers(preflight, window.source, anchored)
+
+    def _window(self) -> Window:
+        unlimited = Window(None, "unknown")
+        return self.session.windows.find(self.settings) if self.budgeted else unlimited
 
     def _kind(self, request: ModelRequest) -> RequestKind:
         _, hashed = self.session.tools(request.tools)
@@ -199,7 +209,7 @@ class RequestViews:
             ViewNotKeptError: the manifest is not on disk, and has to be.
             FencedError: the session has another owner.
         """
-        if identity.origin in ("chat", "resume"):
+        if self.budgeted and identity.origin in ("chat", "resume"):
             self._make_room(request, view)
             request = msgspec.structs.replace(request, messages=view.messages)
         self.session.tally.show(request.messages)
@@ -238,7 +248,7 @@ class RequestViews:
         )
 
     def _check_fixed(self, request: ModelRequest, view: ViewBuilder) -> None:
-        window = self.session.windows.find(self.settings).in_force
+        window = self._window().in_force
         parts = view.parts
         if window is None or sum(p.count for p in parts) != self.session.tally.count:
             # Nothing limits it; or a recovery has made it, which knows what it does.

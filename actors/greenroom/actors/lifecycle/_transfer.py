@@ -22,6 +22,7 @@ import trio
 from greenroom.actors.agents import AgentManager, Selected
 from greenroom.actors.kernel import ActorExitedError, Normal
 from greenroom.actors.logs import of_session
+from greenroom.actors.providers import ACP_PROVIDER
 from greenroom.actors.sessions import (
     AssignSession,
     Loaded,
@@ -385,7 +386,7 @@ def _assigned(settings: SessionSettings, chosen: Selected) -> SessionSettings:
 
 async def _check_folder(settings: SessionSettings) -> None:
     # A model behind an agent's process works in that folder by itself.
-    if settings.provider != "acp":
+    if settings.provider != ACP_PROVIDER:
         return
     folder = Path(settings.workspace)
     try:

@@ -32,10 +32,12 @@ from ._one_shot import (
     generate_text as generate_text,
 )
 from ._port import (
+    ACP_PROVIDER as ACP_PROVIDER,
     Provider as Provider,
     ShowsWire as ShowsWire,
     Waiting as Waiting,
     ignore_waiting as ignore_waiting,
+    may_replay as may_replay,
 )
 from ._rate_gate import (
     DEFAULT_QPS as DEFAULT_QPS,

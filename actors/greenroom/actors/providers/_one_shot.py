@@ -29,7 +29,7 @@ from greenroom.protocol import (
 from greenroom.protocol.providers import make_failure
 
 from ._errors import provider_error
-from ._port import Provider
+from ._port import Provider, may_replay
 from ._rate_gate import RateGate
 
 OneShotKind = Literal["text", "embedding", "image", "video", "speech", "acp"]
@@ -132,7 +132,7 @@ async def generate_text(
         now=now,
         random=random,
         retries=retries,
-        replayable=provider.replayable,
+        replayable=may_replay(provider),
         max_told_ms=provider.max_told_ms,
     )
 

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from greenroom.protocol import ModelRequest, StreamEvent, WaitReason, WireRequest
+
+ACP_PROVIDER: Final = "acp"
+"""The id of a provider that is an agent's own process, used as a model (AGT-03).
+
+It keeps its own conversation: what it is sent is not fitted into a window, and nothing
+is sent to it twice."""
 
 Waiting = Callable[[WaitReason, float], None]
 """Told which clock an attempt is on now, and the deadline of it in trio's time.
@@ -63,3 +69,8 @@ class Provider(Protocol):
         Leaving the context, or cancelling, closes the connection at once.
         """
         ...
+
+
+def may_replay(provider: Provider) -> bool:
+    """Whether a request to *provider* may be sent again (TRY-02, AGT-03)."""
+    return provider.replayable and provider.id != ACP_PROVIDER

@@ -25,7 +25,12 @@ import trio
 
 from greenroom.actors.backend import RunPorts
 from greenroom.actors.kernel import Context
-from greenroom.actors.providers import Provider, ShowsWire
+from greenroom.actors.providers import (
+    ACP_PROVIDER,
+    Provider,
+    ShowsWire,
+    may_replay,
+)
 from greenroom.protocol import (
     MAX_SAFE_INTEGER,
     AttemptTrace,
@@ -374,6 +379,9 @@ class Attempts:
         views, stop = self.ports.views, attempt.stop
         if views is None or attempt.fault is not None or attempt.usage is None:
             return None
+        if self.ports.provider.id == ACP_PROVIDER:
+            # Whose window is its own affair (AGT-03).
+            return None
         window = views.preflight(request).preflight.context
         return silent_pressure(window, stop and stop.reason, attempt.usage)
 
@@ -407,7 +415,7 @@ class Attempts:
             committed=attempt.committed,
             random_value=self.ctx.ids.random(),
             told_ms=told,
-            replayable=self.ports.provider.replayable,
+            replayable=may_replay(self.ports.provider),
             max_told_ms=self.ports.provider.max_told_ms,
         )
 

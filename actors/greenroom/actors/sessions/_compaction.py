@@ -34,6 +34,7 @@ from greenroom.actors.kernel import (
     ReplySlot,
     Request,
 )
+from greenroom.actors.providers import ACP_PROVIDER
 from greenroom.protocol import (
     Fact,
     MessageRecord,
@@ -289,6 +290,8 @@ def with_compaction(session: Session, active: ActiveRun, ports: RunPorts) -> Run
     """Return *ports* of a run that makes its requests smaller where they have to be."""
     setup = session.ports.compaction
     if setup is None or ports.recovery is not None:
+        return ports
+    if active.plan.settings.provider == ACP_PROVIDER:
         return ports
     return SessionCompaction(session, setup).for_run(active, ports)
 

@@ -134,7 +134,7 @@ class SessionPorts:
             gate=self.gates.get(settings.provider) or RateGate(),
             authority=may_send,
             views=views,
-            context_budget=views,
+            context_budget=views if views and views.budgeted else None,
             recovery=self.recovery,
             trace_soon=self.record.trace_soon,
             last_request=self.record.last_request,
