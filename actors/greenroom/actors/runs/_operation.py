@@ -20,7 +20,6 @@ import trio
 
 from greenroom.actors.backend import RunPlan, RunPorts
 from greenroom.actors.logs import bind_operation
-from greenroom.actors.logs import bind_operation
 from greenroom.actors.tools import (
     DEFAULT_TOOL_SECONDS,
     PermissionRequired,
