@@ -112,7 +112,9 @@ async def test_what_happens_before_a_replay_begins_is_told_once(tmp_path):
 
 async def test_text_that_a_new_watcher_is_not_told_costs_it_nothing(tmp_path):
     feed = _hub.Feed("session")  # pyright: ignore[reportArgumentType]
-    status = StatusChanged(session_id=feed.session_id, version=1, state="idle")
+    status = _hub.Told(
+        StatusChanged(session_id=feed.session_id, version=1, state="idle")
+    )
     for _ in range(3):
         feed.put(status, _hub.FEED_BYTES)
         feed.drop_transient()

@@ -6,9 +6,14 @@ from ._follow import (
     Follower as Follower,
     UnknownCursorError as UnknownCursorError,
     follow as follow,
+    start_following as start_following,
 )
 from ._handle import SessionHandle as SessionHandle
-from ._hub import SlowWatcherError as SlowWatcherError
+from ._hub import (
+    Sink as Sink,
+    SlowWatcherError as SlowWatcherError,
+    Told as Told,
+)
 from ._messages import (
     AcceptedInput as AcceptedInput,
     AnswerInteraction as AnswerInteraction,

@@ -8,7 +8,7 @@ below the cursor are skipped; text that the snapshot holds is not told again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final, final
 
@@ -24,19 +24,21 @@ from greenroom.protocol import (
     Plan,
     SessionId,
     Snapshot,
-    StatusChanged,
     StreamUpdated,
     events_of,
     item_kind,
 )
 from greenroom.storage import SESSION_REWOUND, Reader, SessionRow
 
-from ._hub import Feed, Hub
+from ._hub import Feed, Hub, Sink, SlowWatcherError, Told
 from ._ports import StoreReaders
 from ._registry import SessionNotFoundError, Sessions
 
 SNAPSHOT_MESSAGES: Final = 100
 PAGE: Final = 256
+
+SLICE: Final = 256
+"""Events that a sink is handed before it is asked again whether it has room."""
 
 
 class UnknownCursorError(GreenroomError):
@@ -64,6 +66,8 @@ class Follower:
 
     ``snapshot`` is where it starts when no cursor was given; the events go on from
     there. With a cursor there is no snapshot, and the events after it come first.
+
+    It is iterated, or hands over to a sink once; `close` ends it either way.
     """
 
     snapshot: Snapshot | None
@@ -73,7 +77,9 @@ class Follower:
     """Durable events up to here were handed out, or are in the snapshot."""
     _replay_to: int
     """Durable events up to here are read from the tape."""
-    _ready: deque[Event] = attrs.field(factory=deque[Event], init=False)
+    _release: Callable[[], None]
+    """Gives back what following holds."""
+    _ready: deque[Told] = attrs.field(factory=deque[Told], init=False)
 
     def __aiter__(self) -> Follower:
         return self
@@ -88,29 +94,83 @@ class Follower:
             if self._after < self._replay_to:
                 self._ready.extend(await self._replay())
                 continue
-            events = await self._feed.receive(self._after)
-            if not events:
+            told = await self._feed.receive(self._after)
+            if not told:
                 raise StopAsyncIteration
-            self._ready.extend(event for event in events if self._is_new(event))
-        return self._ready.popleft()
+            self._ready.extend(each for each in told if self._is_new(each))
+        return self._ready.popleft().event
 
-    async def _replay(self) -> list[Event]:
+    async def hand_over(self, sink: Sink, room: Callable[[], Awaitable[None]]) -> None:
+        """Tell *sink* what came before, then leave it to those who publish.
+
+        *room* is awaited before each piece. When this returns the sink is live: it is
+        called by whoever publishes, without a task between, until `close`. Nothing is
+        told twice or left out, because between the last piece and the switch nothing
+        else runs.
+
+        Raises:
+            SlowWatcherError: so much happened meanwhile that it has to begin anew,
+                after ``seq``.
+        """
+        live = _OnlyNew(self._replay_to, sink)
+        while True:
+            await room()
+            if self._after < self._replay_to:
+                pieces = await self._replay()
+            elif self._moved(live):
+                return
+            else:
+                pieces = [t for t in self._feed.take(SLICE) if self._is_new(t)]
+            for start in range(0, len(pieces), SLICE):
+                await room()
+                for told in pieces[start : start + SLICE]:
+                    sink.put(told)
+
+    def close(self) -> None:
+        """Follow no longer; a sink is told nothing more."""
+        self._release()
+
+    def _moved(self, sink: Sink) -> bool:
+        try:
+            return self._feed.hand_over(sink)
+        except SlowWatcherError:
+            raise SlowWatcherError(self._feed.session_id, self._after) from None
+
+    async def _replay(self) -> list[Told]:
         after, session_id = self._after, self._feed.session_id
         page = await self._readers.read(lambda r: r.page(session_id, after, PAGE))
         # The tape may have grown; what is beyond comes from the feed.
         entries = [entry for entry in page.entries if entry.seq <= self._replay_to]
         self._after = entries[-1].seq if entries else self._replay_to
-        return [event for entry in entries for event in events_of(entry)]
+        return [told for entry in entries for told in _told(events_of(entry))]
 
-    def _is_new(self, event: Event) -> bool:
-        match event:
-            case StreamUpdated() | StatusChanged():
-                return True
-            case _:
-                # Several events may come from one fact.
-                new = event.seq > self._replay_to
-                self._after = max(self._after, event.seq)
-                return new
+    def _is_new(self, told: Told) -> bool:
+        seq = told.seq
+        if seq is None:
+            return True
+        # Several events may come from one fact.
+        self._after = max(self._after, seq)
+        return seq > self._replay_to
+
+
+@final
+@attrs.frozen
+class _OnlyNew:
+    # What was replayed may be published only now.
+    seq: int
+    sink: Sink
+
+    def put(self, told: Told) -> None:
+        seq = told.seq
+        if seq is None or seq > self.seq:
+            self.sink.put(told)
+
+    def end(self) -> None:
+        self.sink.end()
+
+
+def _told(events: tuple[Event, ...]) -> list[Told]:
+    return [Told(event, event is not events[-1]) for event in events]
 
 
 @asynccontextmanager
@@ -124,8 +184,24 @@ async def follow(
         UnknownCursorError: *after* is beyond the end of the tape, or negative, or from
             before messages were taken back.
     """
+    follower = await start_following(sessions, readers, session_id, after)
+    try:
+        yield follower
+    finally:
+        follower.close()
+
+
+async def start_following(
+    sessions: Sessions, readers: StoreReaders, session_id: SessionId, after: int | None
+) -> Follower:
+    """Return a follower that the caller has to close; otherwise as `follow`."""
     hub = sessions.hub(session_id)
     feed = hub.open_feed()
+
+    def release() -> None:
+        hub.drop_feed(feed)
+        sessions.release_hub(session_id)
+
     try:
         seen = await readers.read(lambda reader: _look(reader, session_id))
         # From here to the yield nothing else runs: the feed, the draft and the head
@@ -139,17 +215,17 @@ async def follow(
                 f"{session_id[:80]!r} was taken back since"
             )
         if after is None:
-            yield Follower(_snapshot(hub, seen, active), feed, readers, head, head)
-        elif 0 <= after <= head:
-            yield Follower(None, feed, readers, after, head)
-        else:
-            raise UnknownCursorError(
-                f"can't follow after {after}: the tape of session "
-                f"{session_id[:80]!r} ends at {head}"
-            )
-    finally:
-        hub.close_feed(feed)
-        sessions.release_hub(session_id)
+            snapshot = _snapshot(hub, seen, active)
+            return Follower(snapshot, feed, readers, head, head, release)
+        if 0 <= after <= head:
+            return Follower(None, feed, readers, after, head, release)
+        raise UnknownCursorError(
+            f"can't follow after {after}: the tape of session "
+            f"{session_id[:80]!r} ends at {head}"
+        )
+    except BaseException:
+        release()
+        raise
 
 
 def _look(reader: Reader, session_id: SessionId) -> _Seen:
@@ -207,4 +283,4 @@ def _catch_up(hub: Hub, feed: Feed, active: ActiveRun | None) -> None:
             for block in active.draft.blocks
         ]
     for event in events:
-        feed.put(event, 0)
+        feed.put(Told(event), 0)

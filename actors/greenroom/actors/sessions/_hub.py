@@ -12,7 +12,7 @@ before (output gate).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, final
+from typing import Final, Protocol, final
 
 import attrs
 import msgspec
@@ -32,6 +32,7 @@ from greenroom.protocol import (
     WaitReason,
     rate_limit_notice,
 )
+from greenroom.protocol.jsonrpc import encode_json
 
 FEED_BYTES: Final = 4 << 20
 """What a watcher may be behind before it is told to come back."""
@@ -53,41 +54,117 @@ class SlowWatcherError(GreenroomError):
 
 @final
 @attrs.define(eq=False)
+class Told:
+    """An event on its way to all who watch, so that it is encoded once for them."""
+
+    event: Event
+    more: bool = False
+    """Another event of the same fact follows; the cursor moves with the last one."""
+    frame: bytes | None = None
+    """What an endpoint has made of it for all of its clients; theirs to set."""
+    _json: bytes | None = attrs.field(default=None, init=False)
+
+    @property
+    def seq(self) -> int | None:
+        """The sequence number; a transient event has none."""
+        event = self.event
+        return None if isinstance(event, StreamUpdated | StatusChanged) else event.seq
+
+    @property
+    def json(self) -> bytes:
+        """The event as JSON."""
+        if self._json is None:
+            self._json = encode_json(self.event)
+        return self._json
+
+
+class Sink(Protocol):
+    """Who is handed events at once, in the task that publishes them.
+
+    Neither method may raise, wait, or publish anything.
+    """
+
+    def put(self, told: Told) -> None:
+        """Take the next event."""
+        ...
+
+    def end(self) -> None:
+        """Nothing more comes: the session is gone, or was unloaded."""
+        ...
+
+
+@final
+@attrs.define(eq=False)
 class Feed:
     """The live events of one watcher, in order."""
 
     session_id: SessionId
-    _events: list[tuple[Event, int]] = attrs.field(factory=list[tuple[Event, int]])
+    _events: list[tuple[Told, int]] = attrs.field(factory=list[tuple[Told, int]])
     """With what each counts of the budget."""
     _bytes: int = 0
     _is_slow: bool = False
     _closed: bool = False
     _parked: trio.lowlevel.Task | None = None
+    _sink: Sink | None = None
+    """Takes what comes, once nothing waits any more."""
 
-    def put(self, event: Event, size: int) -> None:
+    def put(self, told: Told, size: int) -> None:
         """Add an event; over the budget the feed is closed instead."""
+        if self._sink is not None:
+            self._sink.put(told)
+            return
         if self._closed or self._is_slow:
             return
         if self._bytes + size > FEED_BYTES:
             self._is_slow = True
             self._events.clear()
         else:
-            self._events.append((event, size))
+            self._events.append((told, size))
             self._bytes += size
         self._wake()
 
     def drop_transient(self) -> None:
         """Forget what is never replayed; the watcher is told it in another way."""
-        transient = (StreamUpdated, StatusChanged)
-        self._events = [e for e in self._events if not isinstance(e[0], transient)]
+        self._events = [e for e in self._events if e[0].seq is not None]
         self._bytes = sum(size for _, size in self._events)
 
     def close(self) -> None:
         """End the feed after what it holds."""
         self._closed = True
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            sink.end()
         self._wake()
 
-    async def receive(self, seen: int = 0) -> list[Event]:
+    def hand_over(self, sink: Sink) -> bool:
+        """Give everything from now on to *sink*; ``False``: something waits still.
+
+        A feed that has ended ends it.
+
+        Raises:
+            SlowWatcherError: as `receive` does, with no cursor of its own.
+        """
+        if self._is_slow:
+            raise SlowWatcherError(self.session_id, 0)
+        if self._events:
+            return False
+        if self._closed:
+            sink.end()
+        else:
+            self._sink = sink
+        return True
+
+    def drop_sink(self) -> None:
+        """Tell the sink, if there is one, nothing more."""
+        self._sink = None
+
+    def take(self, most: int) -> list[Told]:
+        """Return what waits, *most* events of it; waits for nothing."""
+        taken, self._events = self._events[:most], self._events[most:]
+        self._bytes -= sum(size for _, size in taken)
+        return [told for told, _ in taken]
+
+    async def receive(self, seen: int = 0) -> list[Told]:
         """Return every event that waits; an empty list when the feed has ended.
 
         Raises:
@@ -101,7 +178,7 @@ class Feed:
                 return []
             await self._park()
         events, self._events, self._bytes = self._events, [], 0
-        return [event for event, _ in events]
+        return [told for told, _ in events]
 
     async def _park(self) -> None:
         self._parked = trio.lowlevel.current_task()
@@ -155,6 +232,11 @@ class Hub:
         if feed in self._feeds:
             self._feeds.remove(feed)
 
+    def drop_feed(self, feed: Feed) -> None:
+        """End a feed at its watcher's wish; its sink is told nothing more."""
+        feed.drop_sink()
+        self.close_feed(feed)
+
     def close(self) -> None:
         """End every feed."""
         self.flush()
@@ -168,10 +250,13 @@ class Hub:
         self.close()
         self.on_delta = None
 
-    def publish(self, event: Event) -> None:
-        """Tell every watcher, after whatever was joined before."""
+    def publish(self, event: Event, *, more: bool = False) -> None:
+        """Tell every watcher, after whatever was joined before.
+
+        *more*: another event of the same fact follows at once.
+        """
         self.flush()
-        self._put(event)
+        self._put(event, more=more)
 
     def status(self, state: SessionState, run_id: RunId | None = None) -> None:
         """Change the session's state and tell watchers, with a new version."""
@@ -197,8 +282,8 @@ class Hub:
         feed = self.open_feed()
         try:
             while self.state == "generating":
-                events = await feed.receive()
-                if not events or any(map(_is_settled, events)):
+                told = await feed.receive()
+                if not told or any(_is_settled(each.event) for each in told):
                     return
         finally:
             self.close_feed(feed)
@@ -274,12 +359,14 @@ class Hub:
         if first and self.on_delta is not None:
             self.on_delta()
 
-    def _put(self, event: Event) -> None:
+    def _put(self, event: Event, *, more: bool = False) -> None:
         if not self._feeds:
             return
-        size = len(msgspec.json.encode(event))
-        for feed in self._feeds:
-            feed.put(event, size)
+        told = Told(event, more)
+        size = len(told.json)
+        # A sink that gives up closes its feed.
+        for feed in tuple(self._feeds):
+            feed.put(told, size)
 
 
 def _is_settled(event: Event) -> bool:

@@ -234,8 +234,9 @@ class SessionRecord:
                     fact=fact,
                     created_at=now,
                 )
-                for event in events_of(entry):
-                    self.hub.publish(event)
+                events = events_of(entry)
+                for event in events:
+                    self.hub.publish(event, more=event is not events[-1])
 
 
 def _behind(before: Callable[[Store], object], piece: Piece) -> Piece:

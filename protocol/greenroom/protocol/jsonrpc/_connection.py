@@ -40,7 +40,7 @@ from ._messages import (
 )
 
 MAX_OPEN: Final = 1_024
-"""Requests that may wait for their response, in each direction."""
+"""Requests that may wait for their response, in each direction, where nobody says."""
 
 MAX_ID_CHARS: Final = 1_024
 MAX_LOGGED_CHARS: Final = 200
@@ -89,6 +89,8 @@ class Connection:
     """A connection to one peer."""
 
     max_message_bytes: int = MAX_MESSAGE_BYTES
+    max_open: int = MAX_OPEN
+    """Requests that may wait for their response, in each direction."""
     _lines: LineBuffer = attrs.field(init=False)
     _asked: dict[int, str] = attrs.field(factory=dict[int, str], init=False)
     """Our requests without a response, and their methods."""
@@ -127,6 +129,14 @@ class Connection:
             return NEED_DATA
         return self._close()
 
+    def receive_message(self, message: bytes) -> Event | None:
+        """Return what one message means; ``None``: nothing.
+
+        For a transport that keeps messages apart by itself, in the place of
+        `receive_data` and `next_event`.
+        """
+        return self._process(message)
+
     def _close(self) -> Closed:
         self._ended = True
         unanswered = tuple(self._asked)
@@ -146,9 +156,10 @@ class Connection:
         """
         if self._ended:
             raise LocalProtocolError(f"can't send {method!r}: the peer has closed")
-        if len(self._asked) >= MAX_OPEN:
+        if len(self._asked) >= self.max_open:
             raise LocalProtocolError(
-                f"can't send {method!r}: {MAX_OPEN} requests wait for their response"
+                f"can't send {method!r}: {self.max_open} requests wait for their "
+                "response"
             )
         self._last_id += 1
         self._asked[self._last_id] = method
@@ -219,10 +230,10 @@ class Connection:
             raise _InvalidLine(
                 ErrorCode.INVALID_REQUEST, f"request id {request_id!r} is in use"
             )
-        if len(self._open) >= MAX_OPEN:
+        if len(self._open) >= self.max_open:
             raise _InvalidLine(
                 ErrorCode.INVALID_REQUEST,
-                f"{MAX_OPEN} requests are open already; wait for some of them",
+                f"{self.max_open} requests are open already; wait for some of them",
                 request_id,
             )
         self._open.add(key)
