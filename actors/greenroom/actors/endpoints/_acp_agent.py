@@ -1,11 +1,13 @@
-"""The agent's side of the Agent Client Protocol, over a pair of byte streams.
+"""The agent's side of the Agent Client Protocol, over whatever carries its messages.
 
-One task reads, one writes, one serves each request that takes time. Requests are taken
-in the order they come; a prompt is registered before the next line is looked at, so a
-cancel that follows it finds it. What a line holds is judged before anything is done
-about it, and whatever goes wrong is the answer to that line: it never ends the
-connection. What ends it is the end of the input, a line that is too long, and a client
-that does not read; then its turns are stopped, and their sessions stay.
+Requests are taken in the order they come; a prompt is registered before the next
+message is looked at, so a cancel that follows it finds it. What a message holds is
+judged before anything is done about it, and whatever goes wrong is the answer to that
+message: it never ends the connection.
+
+Over a pair of byte streams one task reads and one writes. What ends the connection is
+the end of the input, a line that is too long, and a client that does not read; then
+its turns are stopped, and their sessions stay. In the gateway they go on.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, TypeVar, final
+from typing import Final, Protocol, TypeVar, final
 
 import attrs
 import msgspec
@@ -62,6 +64,26 @@ class AgentInfo:
     version: str
 
 
+class Extension(Protocol):
+    """Serves the methods that ACP does not have."""
+
+    def serves(self, method: str) -> bool:
+        """Whether it has that method."""
+        ...
+
+    async def call(self, method: str, params: msgspec.Raw) -> object:
+        """Return the result of a request, or raise what it is refused with."""
+        ...
+
+    def answered(self, result: object) -> None:
+        """The result has just been put on its way."""
+        ...
+
+
+def _allow_all(method: str) -> None:
+    pass
+
+
 @attrs.define(eq=False)
 class _OpenSession:
     # One that this connection has made.
@@ -91,7 +113,7 @@ async def serve_acp(
         outbox = Outbox(lambda: _give_up(scope), max_unsent_bytes)
         nursery.start_soon(_send, outbox, outgoing, scope)
         async with trio.open_nursery() as work:
-            agent = _Agent(make_session, info, outbox, work)
+            agent = Agent(make_session, info, outbox.put, work, work)
             await agent.read(incoming)
             work.cancel_scope.cancel()
         outbox.close()
@@ -115,12 +137,21 @@ async def _send(
 
 @final
 @attrs.define(eq=False)
-class _Agent:
+class Agent:
+    """The agent of one connection: messages in, messages out."""
+
     _make_session: SessionMaker
     _info: AgentInfo
-    _outbox: Outbox
+    _send: Callable[[bytes], None]
+    """Takes the next message for the client, with its LF; never waits or raises."""
     _nursery: trio.Nursery
-    _connection: Connection = attrs.field(factory=Connection, init=False)
+    """Where requests are served; it ends with the connection."""
+    _turns: trio.Nursery
+    """Where prompts are worked on; if it outlives the connection, so do they."""
+    _extension: Extension | None = None
+    _check: Callable[[str], None] = _allow_all
+    """Raises what a method is refused with that the client may not use."""
+    _connection: Connection = attrs.field(factory=Connection)
     _initialized: bool = attrs.field(default=False, init=False)
     _sessions: dict[str, _OpenSession] = attrs.field(
         factory=dict[str, _OpenSession], init=False
@@ -135,21 +166,33 @@ class _Agent:
     def update(self, session_id: str, update: v1.SessionUpdate) -> None:
         """Tell the client what happens in a session."""
         params = v1.SessionNotification(session_id, update)
-        self._outbox.put(self._connection.notify("session/update", params))
+        self._send(self._connection.notify("session/update", params))
 
     async def ask(self, method: str, params: object) -> Response | Failure:
         """Ask the client; when it is cancelled the request is withdrawn."""
         request_id, line = self._connection.request(method, params)
         send, receive = trio.open_memory_channel[Response | Failure](1)
         self._replies[request_id] = send
-        self._outbox.put(line)
+        self._send(line)
         try:
             return await receive.receive()
         finally:
             del self._replies[request_id]
-            self._outbox.put(self._connection.withdraw(request_id))
+            self._send(self._connection.withdraw(request_id))
 
     #### Reading
+
+    def take(self, message: bytes) -> None:
+        """Take in one message of a transport that keeps them apart."""
+        event = self._connection.receive_message(message)
+        if event is not None:
+            self._handle(event)
+
+    def leave(self) -> None:
+        """The client is gone: nothing more is told or asked, and turns go on."""
+        for opened in self._sessions.values():
+            if opened.turn is not None:
+                opened.turn.leave()
 
     async def read(self, incoming: trio.abc.ReceiveStream) -> None:
         """Take in what the client sends, until nothing more can come."""
@@ -166,7 +209,7 @@ class _Agent:
                 self._handle(event)
 
     def _say_why(self, closed: Closed) -> None:
-        self._outbox.put(closed.reply)
+        self._send(closed.reply)
         if closed.error is not None:
             _LOG.warning("the connection ends: %s", closed.error)
 
@@ -185,7 +228,7 @@ class _Agent:
                 _LOG.info("the client complains: %s", error.message[:1_000])
             case Invalid(error=error, line=line, reply=reply):
                 _LOG.info("refused a line (%s): %s", error.message, line)
-                self._outbox.put(reply)
+                self._send(reply)
             case _:
                 # A notification that is not known is none of ours.
                 pass
@@ -200,16 +243,21 @@ class _Agent:
         match request.method:
             case "initialize":
                 self._initialize(request)
+            case method if self._extension and self._extension.serves(method):
+                self._nursery.start_soon(self._extended, request, self._extension)
             case _ if not self._initialized:
                 raise _refused(
                     ErrorCode.INVALID_REQUEST,
                     f"{request.method[:100]} must come after initialize",
                 )
             case "session/new":
+                self._check(request.method)
                 self._new_session(request)
             case "session/prompt":
+                self._check(request.method)
                 self._prompt(request)
             case "session/set_mode":
+                self._check(request.method)
                 self._set_mode(request)
             case unknown:
                 named = unknown[:100]
@@ -223,10 +271,10 @@ class _Agent:
     #### Answering
 
     def _respond(self, request: Request, result: object) -> None:
-        self._outbox.put(self._connection.respond(request.id, result))
+        self._send(self._connection.respond(request.id, result))
 
     def _refuse(self, request: Request, error: ErrorObject) -> None:
-        self._outbox.put(self._connection.refuse(request.id, error))
+        self._send(self._connection.refuse(request.id, error))
 
     async def _serve(
         self,
@@ -240,6 +288,15 @@ class _Agent:
             self._refuse(request, _error_of(exc, request.method))
         else:
             self._respond(request, result)
+
+    async def _extended(self, request: Request, extension: Extension) -> None:
+        try:
+            result = await extension.call(request.method, request.params)
+        except Exception as exc:
+            self._refuse(request, _error_of(exc, request.method))
+        else:
+            self._respond(request, result)
+            extension.answered(result)
 
     #### Methods
 
@@ -322,7 +379,7 @@ class _Agent:
         narration = v1.Narration(settings)
         turn = AcpTurn(opened.handle, self, parts, narration, title)
         opened.turn, opened.request, opened.prompted = turn, request, True
-        self._nursery.start_soon(
+        self._turns.start_soon(
             self._serve, request, lambda: self._hold(opened, turn), v1.PromptResponse
         )
 

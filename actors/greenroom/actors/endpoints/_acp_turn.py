@@ -2,7 +2,8 @@
 
 Four tasks: one prompts, one tells the client what happens, one puts what waits to the
 user, one stops the turn when the client wants it. The first ends the others. The turn
-can be cancelled from the moment it exists, before any of them has begun.
+can be cancelled from the moment it exists, before any of them has begun. A client that
+leaves takes the two with it that are for it alone.
 
 Order, as the client sees it: updates, with a permission request after the update that
 announces its call; the end of every announced call; then the one response, which the
@@ -27,6 +28,7 @@ from greenroom.protocol import (
     GreenroomError,
     ImagePart,
     InteractionError,
+    InteractionSettled,
     MessageId,
     Other,
     StatusChanged,
@@ -89,6 +91,18 @@ class AcpTurn:
     _result: TurnResult | None = attrs.field(default=None, init=False)
     _failure: GreenroomError | None = attrs.field(default=None, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _present: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    """Around what is for the client alone."""
+    _asked: tuple[str, trio.CancelScope] | None = attrs.field(default=None, init=False)
+    """What the client is being asked."""
+
+    def leave(self) -> None:
+        """The client is gone: tell and ask nothing more, and let the turn go on.
+
+        What waits for an answer stays for whoever else may give it.
+        """
+        self._present.cancel()
+        self._following.set()
 
     def cancel(self) -> None:
         """Have the turn stopped; its response says so, whatever else happens."""
@@ -104,7 +118,7 @@ class AcpTurn:
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
-                    for work in (self._watch, self._ask_all, self._stop, self._prompt):
+                    for work in (self._attend, self._stop, self._prompt):
                         nursery.start_soon(self._guarded, work)
             if self._failure is not None:
                 # A question that nobody is asked any more would bar the next prompt.
@@ -120,6 +134,12 @@ class AcpTurn:
         except GreenroomError as exc:
             self._failure = self._failure or exc
             self._scope.cancel()
+
+    async def _attend(self) -> None:
+        with self._present:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._guarded, self._watch)
+                nursery.start_soon(self._guarded, self._ask_all)
 
     def _finish(self) -> None:
         message = None if self._result is None else self._result.message
@@ -139,6 +159,10 @@ class AcpTurn:
             raise RefusedError(v1.turn_error(metadata))
         return reason
 
+    @property
+    def _left(self) -> bool:
+        return self._present.cancel_called
+
     #### Prompting
 
     async def _prompt(self) -> None:
@@ -148,7 +172,7 @@ class AcpTurn:
         if not self._wanted_stop.is_set():
             self._result = await self.session.prompt(self.parts)
             with trio.move_on_after(CATCH_UP_SECONDS):
-                while self._ended != self._result.message.id:
+                while not self._left and self._ended != self._result.message.id:
                     await self._next_event()
         self._scope.cancel()
 
@@ -184,6 +208,10 @@ class AcpTurn:
                 self._ended = message.id
             case StatusChanged(state="generating"):
                 self._working = True
+            case InteractionSettled(interaction_id=settled):
+                if self._asked is not None and self._asked[0] == settled:
+                    # Somebody else has answered; the request is withdrawn.
+                    self._asked[1].cancel()
             case _:
                 pass
         self._changed.set()
@@ -203,7 +231,14 @@ class AcpTurn:
             if action is None:
                 await self._next_event()
                 continue
-            answer = await self._ask(action)
+            answer = None
+            with trio.CancelScope() as asking:
+                self._asked = action.id, asking
+                answer = await self._ask(action)
+            self._asked = None
+            if asking.cancelled_caught:
+                self._answered.add(action.id)
+                continue
             if answer is None:
                 self.cancel()
                 return
