@@ -138,9 +138,9 @@ class SessionWorld:
     member: Member
     clock: Clock
     ids: Ids
-    providers: Mapping[str, Provider]
     backend: RunBackend
     """Does the runs of all sessions (SES-10)."""
+    providers: Mapping[str, Provider]
     tools: Callable[[], ToolSet]
     scratch: Path
     environment: Mapping[str, str]
@@ -376,10 +376,10 @@ class Sessions:
         session_id = record.session_id
         ports = SessionPorts(
             record,
+            world.backend,
             world.providers,
             world.tools,
             self._context(record),
-            world.backend,
             lambda: self._forget(session_id),
             gates=world.gates,
             cost=world.cost,
