@@ -28,7 +28,7 @@ def view_problems(
 ) -> Iterator[str]:
     """Say which laws of views the *tape* and the *requests* of all sessions break."""
     yield from _order_problems(tape)
-    hashes = {_prompt_hash(request): request for request in requests}
+    hashes = {prompt_hash(request): request for request in requests}
     before: dict[str, StoredManifest] = {}
     for stored in manifests_of(tape):
         if not stored.is_sound:
@@ -91,7 +91,8 @@ def _byte_problems(
         yield f"views: the body behind {stored.view_id} begins in another way"
 
 
-def _prompt_hash(request: ModelRequest) -> str:
+def prompt_hash(request: ModelRequest) -> str:
+    """Return what the manifest of *request* has as the hash of its messages."""
     tally = Tally()
     tally.show(request.messages)
     return tally.whole.hash

@@ -6,14 +6,15 @@ engine: what its tools did has happened, whatever became of the process.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, Final
 
 import attrs
-import msgspec
 import trio
+from kit.views import prompt_hash
 
 from greenroom.engine import (
     Needs,
@@ -32,7 +33,6 @@ from greenroom.protocol import (
     Stop,
     UsageReported,
     journal_record,
-    sha256_hex,
 )
 from greenroom.storage import Reader
 from greenroom.testing import (
@@ -124,8 +124,8 @@ class World:
     effects: list[str] = attrs.field(factory=list)
     """Idempotency keys, one for each time."""
     requests: list[ModelRequest] = attrs.field(factory=list)
-    sent: set[str] = attrs.field(factory=set)
-    """Requests whose reply has begun to arrive."""
+    replies: Counter[str] = attrs.field(factory=Counter)
+    """How often a reply has begun to arrive, by the hash of what was asked."""
     numbers: int = 0
     active: int = 0
 
@@ -281,27 +281,22 @@ class Model:
     async def stream(
         self, request: ModelRequest, **rest: Any
     ) -> AsyncGenerator[AsyncIterator[Any]]:
-        world, digest = self.world, _digest(request)
+        world, asked = self.world, prompt_hash(request)
         world.requests.append(request)
-        world.history.note("model", f"is asked {digest}")
-        # Nothing of a summary is passed on before it is whole.
-        if digest in world.sent and request.tool_choice != "none":
-            world.history.complain(f"law 4: {digest} was sent again after output")
+        world.history.note("model", f"is asked {asked[:12]}")
         world.active += 1
         try:
             async with self.rehearsal.stream(request, **rest) as events:
-                watched = self._watched(events, digest)
+                watched = self._watched(events, asked)
                 yield watched
                 await watched.aclose()
         finally:
             world.active -= 1
 
-    async def _watched(self, events: Any, digest: str) -> AsyncGenerator[Any]:
+    async def _watched(self, events: Any, asked: str) -> AsyncGenerator[Any]:
+        silent = True
         async for event in events:
-            if not isinstance(event, CONTROL) and not self.world.calm:
-                self.world.sent.add(digest)
+            if silent and not isinstance(event, CONTROL):
+                silent = False
+                self.world.replies[asked] += 1
             yield event
-
-
-def _digest(request: ModelRequest) -> str:
-    return sha256_hex(msgspec.json.encode(request).decode())[:12]

@@ -53,7 +53,9 @@ DEEDS: Final = {
     "configure": 3,
     "compact": 2,
     "undo": 1,
-    "follow": 4,
+    "queue": 4,
+    "steer": 3,
+    "follow": 2,
     "drop": 1,
     "leave": 1,
     "wait": 12,
@@ -108,7 +110,8 @@ class Client:
     sent: list[str] = attrs.field(factory=list)
 
     async def live(self, deeds: int) -> None:
-        """Do so many things."""
+        """Do so many things, watching from the beginning."""
+        self.nursery.start_soon(self._follow)
         for _ in range(deeds):
             (deed,) = self.chance.choices(tuple(DEEDS), tuple(DEEDS.values()))
             self.history.note(self.name, deed)
@@ -139,6 +142,8 @@ class Client:
                 self._start(self._compact)
             case "undo":
                 self._start(self.session.undo_compaction)
+            case "queue" | "steer":
+                self._start(self._put, deed)
             case "follow":
                 self.nursery.start_soon(self._follow)
             case "drop" if self.watchers:
@@ -175,6 +180,12 @@ class Client:
         turn = await self.session.prompt(f"go: {command_id}", command_id=command_id)
         self.notes.turns.append((self.session.id, command_id, turn))
         return f"{command_id} {turn.outcome} {turn.stop_reason}"
+
+    async def _put(self, deed: str) -> str:
+        self.notes.commands += 1
+        command_id = f"command {self.notes.commands}"
+        put = self.session.queue if deed == "queue" else self.session.steer
+        return f"{await put(f'go: {command_id}', command_id=command_id)}"
 
     async def _answer(self) -> str:
         waiting = await self.session.interactions()

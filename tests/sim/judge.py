@@ -14,6 +14,7 @@ import attrs
 import msgspec
 from kit.aftermath import repeated, undispatched, unended_runs
 from kit.laws import check_laws, request_problems
+from kit.views import manifests_of
 from sim.cast import World
 from sim.clients import Notes, Watch
 from sim.lane import Told
@@ -65,6 +66,7 @@ def judge(
         problems += _tape_problems(session, died=died)
         problems += _call_problems(session, world)
     problems += _effect_problems(sessions, world)
+    problems += _reply_problems(sessions, world)
     problems += _told_problems({s.id: s for s in sessions}, told)
     problems += _client_problems({s.id: s for s in sessions}, notes)
     return problems
@@ -140,6 +142,19 @@ def _effect_problems(sessions: Sequence[Evidence], world: World) -> Iterator[str
     every = [entry for session in sessions for entry in session.tape]
     for key in undispatched(world.effects, every):
         yield f"law 3: the effect {key} has no dispatch fact"
+
+
+# What was asked is answered once: nothing is asked again after output. What is asked
+# anew, for an input that was returned, has a manifest of its own.
+def _reply_problems(sessions: Sequence[Evidence], world: World) -> Iterator[str]:
+    asked = Counter(
+        stored.manifest.hashes.prompt_hash
+        for session in sessions
+        for stored in manifests_of(session.tape)
+    )
+    for hashed, times in asked.items():
+        if world.replies[hashed] > times:
+            yield f"law 4: {hashed[:12]} was sent again after output"
 
 
 def _call_problems(session: Evidence, world: World) -> Iterator[str]:

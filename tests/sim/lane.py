@@ -168,9 +168,9 @@ class Lane:
 
     async def _linger(self) -> None:
         match self.chance.randrange(4):
-            case 0:
+            case 0 | 1:
                 await trio.sleep(self.chance.random() * self.pace)
-            case 1:
+            case 2:
                 for _ in range(self.chance.randrange(4)):
                     await trio.lowlevel.checkpoint()
             case _:

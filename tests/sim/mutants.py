@@ -1,25 +1,24 @@
 """Bugs on purpose: what the simulation must be able to find.
 
 Each mutant is one change to the product, of the kind that somebody makes, for the time
-of a block. `test_simulation` plays seeds with it until the judge complains.
+of a block. It replaces nothing around an await: two tasks would undo it crosswise, and
+some of it would stay. ``run.py --mutant`` plays seeds with it until the judge complains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from greenroom.actors.runs import _attempts, _operation
 from greenroom.actors.sessions import _actor, _record
 from greenroom.protocol import (
     RunTerminal,
-    TapeEntry,
     ToolMessage,
     ViewBuilder,
-    events_of,
 )
-from greenroom.storage import RUN_ACKNOWLEDGED, Posted, recovery
+from greenroom.storage import RUN_ACKNOWLEDGED, Appended, Posted, recovery
 from greenroom.storage.sqlite import _connection
 
 Operation: Final = _operation.RunOperation
@@ -66,20 +65,22 @@ def outcome_not_committed() -> Generator[None]:
 
 @contextmanager
 def call_run_twice() -> Generator[None]:
-    perform = Operation.perform
+    perform, dispatch = Operation.perform, Operation.dispatch
+    repeated: set[int] = set()
 
     async def again(self: Any, tool: Any, arguments: Any) -> Any:
         result = await perform(self, tool, arguments)
         if self.dispatched and not result.is_error:
-
-            async def known(operation: Any, target: Any = None) -> None:
-                return None
-
-            with replaced(Operation, "dispatch", known):
-                await tool.run(arguments, self)
+            repeated.add(id(self))
+            await tool.run(arguments, self)
+            repeated.remove(id(self))
         return result
 
-    with replaced(Operation, "perform", again):
+    async def known(self: Any, target: Any = None) -> None:
+        if id(self) not in repeated:
+            await dispatch(self, target)
+
+    with replaced(Operation, "perform", again), replaced(Operation, "dispatch", known):
         yield
 
 
@@ -163,23 +164,12 @@ def retry_after_output() -> Generator[None]:
 
 @contextmanager
 def told_before_it_is_written() -> Generator[None]:
-    append = Record.append
-
-    async def early(self: Any, facts: Any, settles: Any = ()) -> None:
-        seq, now = self.tape.head, self.clock.now()
-        for fact in facts:
-            seq += 1
-            entry = TapeEntry(
-                session_id=self.session_id,
-                seq=seq,
-                token=self.tape.grant.token,
-                fact=fact,
-                created_at=now,
-            )
-            for event in events_of(entry):
-                self.hub.publish(event)
-        with replaced(Record, "_tell", lambda *args: None):
-            await append(self, facts, settles)
+    async def early(self: Any, facts: Any, settles: Any = (), *, before: Any = None):
+        seqs = range(self.tape.head + 1, self.tape.head + 1 + len(facts))
+        now, created = self.clock.now(), (True,) * len(facts)
+        self._tell(facts, Appended(seqs.stop - 1, tuple(seqs), created), now)
+        piece = self.tape.append_piece(facts, settles, now=now)
+        await self.writer.submit(_behind(before, piece))
 
     with replaced(Record, "append", early):
         yield
@@ -187,18 +177,17 @@ def told_before_it_is_written() -> Generator[None]:
 
 @contextmanager
 def told_in_the_order_of_tasks() -> Generator[None]:
-    append = Record.append
-
     async def tell(self: Any, facts: Any, settles: Any = (), *, before: Any = None):
-        if before is not None:
-            await append(self, facts, settles, before=before)
-            return
         now = self.clock.now()
         piece = self.tape.append_piece(facts, settles, now=now)
-        self._tell(facts, await self.writer.submit(piece), now)
+        self._tell(facts, await self.writer.submit(_behind(before, piece)), now)
 
     with replaced(Record, "append", tell):
         yield
+
+
+def _behind(before: Any, piece: Any) -> Any:
+    return piece if before is None else _record._behind(before, piece)
 
 
 @contextmanager
@@ -249,21 +238,24 @@ def disk_not_synced() -> Generator[None]:
         yield
 
 
-MUTANTS: Final = (
-    dispatch_after_the_effect,
-    outcome_not_committed,
-    call_run_twice,
-    message_before_its_terminal,
-    lost_answer,
-    doubled_result,
-    dropped_result,
-    cancel_swallowed,
-    retry_after_output,
-    told_before_it_is_written,
-    told_in_the_order_of_tasks,
-    prompt_not_stored,
-    prompt_not_settled,
-    recovery_without_acknowledgement,
-    recovery_leaves_messages,
-    disk_not_synced,
-)
+MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
+    mutant.__name__: mutant
+    for mutant in (
+        dispatch_after_the_effect,
+        outcome_not_committed,
+        call_run_twice,
+        message_before_its_terminal,
+        lost_answer,
+        doubled_result,
+        dropped_result,
+        cancel_swallowed,
+        retry_after_output,
+        told_before_it_is_written,
+        told_in_the_order_of_tasks,
+        prompt_not_stored,
+        prompt_not_settled,
+        recovery_without_acknowledgement,
+        recovery_leaves_messages,
+        disk_not_synced,
+    )
+}

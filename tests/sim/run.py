@@ -2,9 +2,13 @@
 
     python tests/sim/run.py --seeds 1000000 --jobs 2      from 0 on
     python tests/sim/run.py --from 4711 --seeds 1 --history
+    python tests/sim/run.py --mutant lost_answer --seeds 60
 
 Says which seeds failed, why, and how to play each again; the exit code is 1 if any did.
 ``--json`` prints the summary for a program. Progress goes to standard error.
+
+A mutant is a bug on purpose (`mutants`): it is played until a seed fails, and the exit
+code is 1 if none did. Several may be named; ``all`` names every one.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from typing import Any, Final
 
 import attrs
 from kit.determinism import fix_hash_seed
+from sim.mutants import MUTANTS
 from sim.play import Verdict, make_template, play
 
 STUCK_SECONDS: Final = 120.0
@@ -168,6 +173,27 @@ def watch(
             print(summary.line(), file=sys.stderr, flush=True)
 
 
+def find(name: str, seeds: range, sound: dict[int, bool]) -> int | None:
+    """Return the first seed that fails with the mutant *name*, and never without it.
+
+    *sound* is what is known already of seeds without a mutant.
+    """
+    for seed in seeds:
+        with MUTANTS[name]():
+            verdict, _ = play_one(seed)
+        if not verdict.problems:
+            continue
+        if seed not in sound:
+            sound[seed] = not play_one(seed)[0].problems
+        if sound[seed]:
+            # Of a traceback the last line, without the frame of a group.
+            why = verdict.problems[0].rstrip("+-| \n").splitlines()[-1]
+            print(f"{name}: seed {seed}: {why}", file=sys.stderr)
+            return seed
+    print(f"{name}: no seed finds it", file=sys.stderr)
+    return None
+
+
 def arguments() -> argparse.Namespace:
     """Return what was asked for."""
     parser = argparse.ArgumentParser(description="Play seeds of the simulation.")
@@ -176,27 +202,50 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--history", action="store_true", help="print what happened")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.add_argument(
+        "--mutant",
+        action="append",
+        default=[],
+        choices=["all", *MUTANTS],
+        dest="mutants",
+        help="a bug to be found",
+    )
     asked = parser.parse_args()
     if asked.seeds < 1 or asked.jobs < 1 or asked.first < 0:
         parser.error("seeds and jobs are at least 1, and seeds begin at 0")
-    if asked.history and asked.jobs > 1:
-        parser.error("histories are printed by one job")
+    if asked.jobs > 1 and (asked.history or asked.mutants):
+        parser.error("histories are printed and mutants are found by one job")
     return asked
 
 
-def main() -> int:
+def play_seeds(asked: argparse.Namespace, seeds: range, folder: str) -> int:
     """Play, print the summary, return the exit code."""
-    asked = arguments()
-    fix_hash_seed()
     summary = Summary(asked.first)
-    seeds = range(asked.first, asked.first + asked.seeds)
-    with (
-        tempfile.TemporaryDirectory(prefix="greenroom-sim-") as folder,
-        player(asked.jobs, folder) as results_of,
-    ):
+    with player(asked.jobs, folder) as results_of:
         watch(results_of(seeds), summary, history=asked.history)
     print(json.dumps(summary.figures()) if asked.json else summary.line())
     return 1 if summary.failed else 0
+
+
+def find_mutants(names: Iterable[str], seeds: range, folder: str) -> int:
+    """Print the seed that finds each mutant, as JSON; return the exit code."""
+    prepare(folder)
+    names = tuple(MUTANTS) if "all" in names else names
+    sound: dict[int, bool] = {}
+    found = {name: find(name, seeds, sound) for name in names}
+    print(json.dumps(found))
+    return 1 if None in found.values() else 0
+
+
+def main() -> int:
+    """Do what was asked for, and return the exit code."""
+    asked = arguments()
+    fix_hash_seed()
+    seeds = range(asked.first, asked.first + asked.seeds)
+    with tempfile.TemporaryDirectory(prefix="greenroom-sim-") as folder:
+        if asked.mutants:
+            return find_mutants(asked.mutants, seeds, folder)
+        return play_seeds(asked, seeds, folder)
 
 
 if __name__ == "__main__":
