@@ -1,9 +1,10 @@
 """What a model may look up again of its tape, and of the tapes linked to it (TAP-15).
 
 Nothing is found or shown that is audit, settings, or of a message that was taken back
-(TAP-10); of a linked tape nothing behind its frozen head (TAP-13). An attachment is
-found by the words at its start, and a message by those of its first ones (TAP-16);
-shown is all of it, within the bounds of whoever asks.
+(TAP-10), nor a call or a result that its message has another one of by now (TAP-09); of
+a linked tape nothing behind its frozen head (TAP-13). An attachment is found by the
+words at its start, and a message by those of its first ones (TAP-16); shown is all of
+it, within the bounds of whoever asks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import msgspec
 from greenroom.protocol import (
     Block,
     FactKind,
-    MessageId,
     MessageRecord,
     SessionId,
     TapeEntry,
@@ -35,6 +35,7 @@ from .names import (
     SESSION_CONFIGURED,
     SESSION_START,
     is_audit,
+    tool_facts,
 )
 
 MAX_ATTACHMENTS: Final = 8
@@ -52,6 +53,7 @@ _HIDDEN: Final = (SESSION_START, SESSION_CONFIGURED, SESSION_ARCHIVED)
 
 class _OfMessage(msgspec.Struct, rename="camel"):
     message_id: str | None = None
+    tool_call_id: str = ""
 
 
 class _Tool(msgspec.Struct, rename="camel"):
@@ -136,7 +138,7 @@ def recall_entries(
             continue
         for entry in reader.page(tape, seq - 1, 1).entries:
             text = readable_text(entry)
-            if entry.seq == seq and text and not _is_taken_back(reader, entry):
+            if entry.seq == seq and text and _is_in_force(reader, entry):
                 yield Recalled(seq, _what(entry), entry.created_at, text)
 
 
@@ -182,7 +184,7 @@ def _hits(
 ) -> Iterator[tuple[TapeEntry, str]]:
     for seq in seqs:
         for entry in reader.page(tape, seq - 1, 1).entries:
-            if not _is_taken_back(reader, entry):
+            if _is_in_force(reader, entry):
                 yield entry, _found_by(reader, entry)
 
 
@@ -197,17 +199,27 @@ def _found_by(reader: Reader, entry: TapeEntry) -> str:
     return searched_text(revision)
 
 
-def _is_taken_back(reader: Reader, entry: TapeEntry) -> bool:
+def _is_in_force(reader: Reader, entry: TapeEntry) -> bool:
     fact = entry.fact
     if fact.name == MESSAGE_RECORDED:
-        message_id: str | None = fact.source_id
-    elif fact.kind in (FactKind.TOOL_CALL, FactKind.TOOL_RESULT):
-        message_id = msgspec.json.decode(fact.payload, type=_OfMessage).message_id
-    else:
+        return reader.message(entry.session_id, fact.source_id) is not None
+    if fact.kind not in (FactKind.TOOL_CALL, FactKind.TOOL_RESULT):
+        return True
+    of = msgspec.json.decode(fact.payload, type=_OfMessage)
+    if of.message_id is None:
+        return True
+    message = reader.message(entry.session_id, of.message_id)
+    if message is None:
         return False
-    if message_id is None:
-        return False
-    return reader.message(entry.session_id, MessageId(message_id)) is None
+    known = [
+        each.payload
+        for block in message.blocks
+        if isinstance(block, ToolCallBlock)
+        and block.call_id == of.tool_call_id
+        and block.status in ("success", "error")
+        for each in tool_facts(message.id, block)
+    ]
+    return not known or fact.payload in known
 
 
 def _what(entry: TapeEntry) -> str:

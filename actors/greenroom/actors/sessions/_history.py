@@ -102,8 +102,9 @@ class History:
     @property
     def pinned(self) -> MessageRecord | None:
         """The user's message that every request holds; ``None``: there is none."""
-        users = (record for record in self._records if record.role == "user")
-        return next(users, None) if self.chosen.pins else None
+        return (
+            next(filter(_was_said, self._records), None) if self.chosen.pins else None
+        )
 
     @property
     def next_order(self) -> int:
@@ -199,11 +200,11 @@ class History:
         return view
 
     def _place(self, view: ViewBuilder, record: MessageRecord) -> None:
-        if self.chosen.pins and not view.has_pin and record.role == "user":
+        if self.chosen.pins and not view.has_pin and _was_said(record):
             view.pin(record)
         if self.boundary is not None and record.order_seq < self.boundary.cursor:
             view.leave_out(record, "before_summary_cursor")
-        elif record.metadata.message_type == "compaction":
+        elif _is_indicator(record):
             view.leave_out(record, "compaction_indicator")
         elif record.status == "pending":
             view.leave_out(record, "pending_not_context_history")
@@ -213,6 +214,16 @@ class History:
     def move_boundary(self, boundary: Boundary) -> None:
         """Show from *boundary* on, which is on the tape; views that exist stay."""
         self.boundary, self._view, self.pressed = boundary, None, False
+
+
+def _was_said(record: MessageRecord) -> bool:
+    counts = record.status != "pending" and not _is_indicator(record)
+    return counts and record.role == "user"
+
+
+def _is_indicator(record: MessageRecord) -> bool:
+    # From an older system; here a boundary is an anchor, and no message (TAP-07).
+    return record.metadata.message_type == "compaction"
 
 
 def _commands_of(records: Iterable[MessageRecord]) -> list[str]:
