@@ -55,6 +55,7 @@ from greenroom.protocol import (
 )
 from greenroom.storage import (
     Appended,
+    Binding,
     Fenced,
     FencedError,
     Grant,
@@ -1159,6 +1160,66 @@ def check_a_piece_that_fails_leaves_no_agent_and_no_setting(world: World) -> Non
     assert isinstance(settled.error, ValueError)
     assert store.agents() == [agent_row("a")]
     assert store.app_setting("k") is None
+
+
+def check_bindings_are_kept_by_client_and_session(world: World) -> None:
+    peer, other = world.join(), world.join()
+    store = peer.store
+    store.bind(peer.member, "phone", S1, now=1.0)
+    store.bind(peer.member, "phone", S1, now=2.0)
+    store.bind(peer.member, "phone", S2, now=3.0)
+    other.store.bind(other.member, "laptop", S1, now=4.0)
+    first = Binding("phone", S1, peer.member.id, 1.0)
+    second = Binding("phone", S2, peer.member.id, 3.0)
+    third = Binding("laptop", S1, other.member.id, 4.0)
+    assert store.bindings() == [third, first, second]
+    assert store.bindings(client="phone") == [first, second]
+    assert store.bindings(session=S1) == [third, first]
+    assert store.bindings(client="phone", session=S2) == [second]
+    store.unbind(peer.member, "phone", [S2, S2])
+    assert store.bindings(client="phone") == [first], "exactly one row"
+    for client, scope in (("", S1), ("c" * 201, S1), ("c", SessionId(""))):
+        with pytest.raises(RefusedFactError):
+            store.bind(peer.member, client, scope, now=5.0)
+
+    def fail(inner: Store) -> None:
+        inner.unbind(peer.member, "phone", [S1])
+        inner.bind(peer.member, "watch", S1, now=5.0)
+        raise ValueError
+
+    run_pieces(store, Piece(fail))
+    assert store.bindings() == [third, first]
+
+
+def check_a_client_that_comes_through_another_member_keeps_its_binding(
+    world: World,
+) -> None:
+    old, new = world.join(), world.join()
+    old.store.bind(old.member, "phone", S1, now=1.0)
+    new.store.bind(new.member, "phone", S1, now=2.0)
+    moved = Binding("phone", S1, new.member.id, 2.0)
+    assert new.store.bindings() == [moved]
+    old.store.unbind(old.member, "phone", [S1])
+    assert new.store.bindings() == [moved], "it is not the old member's any more"
+    new.store.unbind(new.member, "phone", [S1])
+    assert new.store.bindings() == []
+
+
+def check_bindings_go_with_their_member_and_with_their_session(world: World) -> None:
+    living, leaving, dying = world.join(), world.join(), world.join()
+    tape = living.tape()
+    for peer, client in ((living, "a"), (leaving, "b"), (dying, "c")):
+        peer.store.bind(peer.member, client, S1, now=1.0)
+        peer.store.bind(peer.member, client, S2, now=1.0)
+    store = living.store
+    leaving.store.leave(leaving.member, now=2.0)
+    assert {row.client_id for row in store.bindings()} == {"a", "c"}
+    assert store.drop_stale_bindings() == 0, "both live"
+    world.kill(dying)
+    assert store.drop_stale_bindings() == 2
+    assert {row.client_id for row in store.bindings()} == {"a"}
+    assert store.delete(tape.grant, tape.head) is None
+    assert [row.session_id for row in store.bindings()] == [S2]
 
 
 def check_a_selection_of_skills_is_names_of_a_session(world: World) -> None:

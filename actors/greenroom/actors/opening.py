@@ -67,6 +67,8 @@ def take_up(
 def join(store: Store, program: str, clock: Clock) -> tuple[Member, RecoveryReport]:
     """Become a member of *store* and recover what dead owners left."""
     member = store.join(_node(program), "", MEMBER_TTL, now=clock.now())
+    # What came through a member that is dead is worth nothing (SES-08).
+    store.drop_stale_bindings()
     return member, recover(store, member, clock.now())
 
 

@@ -12,6 +12,12 @@ from ._app_settings import (
     put_app_settings as put_app_settings,
     read_app_settings as read_app_settings,
 )
+from ._bindings import (
+    MAX_CLIENT_ID as MAX_CLIENT_ID,
+    Binding as Binding,
+    BindingReader as BindingReader,
+    BindingWriter as BindingWriter,
+)
 from ._builtin import builtin_row as builtin_row, ensure_builtin as ensure_builtin
 from ._errors import (
     FencedError as FencedError,

@@ -29,6 +29,7 @@ from greenroom.protocol import (
     SourceType,
 )
 
+from ._bindings import MAX_CLIENT_ID
 from ._errors import RefusedFactError
 from ._values import MAX_FACTS
 from .names import (
@@ -132,6 +133,12 @@ def check_bootstrap(facts: Sequence[Fact]) -> None:
 def check_session_id(scope: str) -> None:
     """Refuse an id that can't name a session."""
     check_text("session id", scope, MAX_NAME)
+
+
+def check_binding(client_id: str, scope: str) -> None:
+    """Refuse ids that can't be bound."""
+    check_text("client id", client_id, MAX_CLIENT_ID)
+    check_session_id(scope)
 
 
 def check_member(node: str, addr: str, ttl: float) -> None:

@@ -40,6 +40,7 @@ from greenroom.protocol import (
 )
 
 from ._agents import AgentReader, AgentWriter
+from ._bindings import BindingReader, BindingWriter
 from ._skills import SkillReader, SkillWriter
 from ._values import (
     Appended,
@@ -61,7 +62,7 @@ from ._values import (
 )
 
 
-class Reader(AgentReader, SkillReader, Protocol):
+class Reader(AgentReader, BindingReader, SkillReader, Protocol):
     """Reads; each call is one short transaction, none outlives it."""
 
     def page(
@@ -273,7 +274,7 @@ class Reader(AgentReader, SkillReader, Protocol):
         ...
 
 
-class Store(Reader, AgentWriter, SkillWriter, Protocol):
+class Store(Reader, AgentWriter, BindingWriter, SkillWriter, Protocol):
     """One writer. Every method is one transaction, or one savepoint in a group."""
 
     def join(self, node: str, addr: str, ttl: float, *, now: float) -> Member:
@@ -285,7 +286,10 @@ class Store(Reader, AgentWriter, SkillWriter, Protocol):
         ...
 
     def leave(self, member: Member, *, now: float) -> None:
-        """End *member* and free its sessions, their tokens moved."""
+        """End *member* and free its sessions, their tokens moved.
+
+        The bindings that came through it are gone.
+        """
         ...
 
     def acquire(

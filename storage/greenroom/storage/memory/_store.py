@@ -28,6 +28,7 @@ from greenroom.protocol import (
 from .._admission import (
     MAX_APPEND_ID,
     MAX_IDENTITY,
+    check_binding,
     check_bootstrap,
     check_command,
     check_facts,
@@ -38,6 +39,7 @@ from .._admission import (
     check_trace,
 )
 from .._agent_rules import check_agent, check_app_setting
+from .._bindings import Binding
 from .._errors import full_inbox
 from .._journal_rules import (
     check_bootstrapped,
@@ -67,6 +69,7 @@ from .._values import (
 )
 from . import _reads
 from ._agents import AgentTables
+from ._bindings import BindingTable
 from ._groups import Writes
 from ._replica import Replica
 from ._skills import SkillTables
@@ -88,6 +91,7 @@ class MemoryStore:
     _writes: Writes
     _agents: AgentTables
     _skills: SkillTables
+    _bindings: BindingTable
     _joined: int = 0
     """Members so far: their ids are never used again."""
 
@@ -100,6 +104,7 @@ class MemoryStore:
             Writes(tables.undo),
             AgentTables(tables.undo),
             SkillTables(tables.undo),
+            BindingTable(tables.undo),
         )
 
     def __repr__(self) -> str:
@@ -168,6 +173,7 @@ class MemoryStore:
             for scope, hot in list(self.tables.hot.items()):
                 if hot.owner == member.id:
                     self.tables.move(scope, None)
+            self._bindings.drop(lambda row: row.member_id == member.id)
             self.tables.undo.drop(self.tables.members, member.id)
 
     def acquire(
@@ -274,6 +280,7 @@ class MemoryStore:
             self.tables.clear(grant.scope)
             self._skills.forget_session(grant.scope)
             self._skills.put_selection(grant.scope, ())
+            self._bindings.drop(lambda row: row.session_id == grant.scope)
             self.tables.move(grant.scope, None)
             return None
 
@@ -403,6 +410,45 @@ class MemoryStore:
         check_app_setting(key, value)
         with self._writes.write():
             self._agents.put_setting(key, value)
+
+    #### Bindings
+
+    def bindings(
+        self, *, client: str | None = None, session: str | None = None
+    ) -> list[Binding]:
+        """See `BindingReader.bindings`."""
+        return self._bindings.find(client, session)
+
+    def bind(
+        self, member: Member, client_id: str, scope: SessionId, *, now: float
+    ) -> None:
+        """See `BindingWriter.bind`."""
+        check_binding(client_id, scope)
+        with self._writes.write():
+            self._bindings.put(Binding(client_id, scope, member.id, now))
+
+    def unbind(
+        self, member: Member, client_id: str, scopes: Sequence[SessionId]
+    ) -> None:
+        """See `BindingWriter.unbind`."""
+        with self._writes.write():
+            self._bindings.drop(
+                lambda row: (
+                    row.client_id == client_id
+                    and row.member_id == member.id
+                    and row.session_id in scopes
+                )
+            )
+
+    def drop_stale_bindings(self) -> int:
+        """See `BindingWriter.drop_stale_bindings`."""
+        with self._writes.write():
+            return self._bindings.drop(
+                lambda row: (
+                    row.member_id not in self.tables.members
+                    or self.tables.is_gone(row.member_id)
+                )
+            )
 
     #### Skills and memories
 

@@ -324,6 +324,19 @@ CREATE INDEX fact_mark ON fact(session, name, seq)
 WHERE name IN ('compaction/auto', 'compaction/context_pressure', 'compaction/manual', 'compaction/migrated_summary', 'compaction/resume', 'fork/discard', 'fork/merge', 'fork/start', 'migration/backfill', 'session/rewound', 'subagent/tape_linked', 'summary/reset', 'auto_handoff/context_overflow', 'provider/context_pressure');
 """  # noqa: E501 - the reads say it in the same words
 
+# Which client follows which session, and through which member it came.
+_M009_BINDINGS: Final = """
+CREATE TABLE binding (
+    client TEXT NOT NULL,
+    session TEXT NOT NULL,
+    member INTEGER NOT NULL,
+    bound_at REAL NOT NULL,
+    PRIMARY KEY (client, session)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX binding_member ON binding(member);
+CREATE INDEX binding_session ON binding(session);
+"""
+
 MIGRATIONS: Final[tuple[tuple[str, str], ...]] = (
     ("m001_initial", _M001_INITIAL),
     ("m002_listing_and_search", _M002_LISTING_AND_SEARCH),
@@ -333,6 +346,7 @@ MIGRATIONS: Final[tuple[tuple[str, str], ...]] = (
     ("m006_skills", _M006_SKILLS),
     ("m007_marks", _M007_MARKS),
     ("m008_pressure", _M008_PRESSURE),
+    ("m009_bindings", _M009_BINDINGS),
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 

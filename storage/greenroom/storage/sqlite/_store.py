@@ -29,6 +29,7 @@ from greenroom.protocol import (
 from .._admission import (
     MAX_APPEND_ID,
     MAX_IDENTITY,
+    check_binding,
     check_bootstrap,
     check_command,
     check_facts,
@@ -58,6 +59,7 @@ from .._values import (
 from . import (
     _agents,
     _append,
+    _bindings,
     _inbox,
     _members,
     _reads,
@@ -114,6 +116,7 @@ class SqliteReader:
     agent = _agents.agent
     app_setting = _agents.app_setting
 
+    bindings = _bindings.bindings
     skill_selection = _skills.skill_selection
     skill_selections = _skills.skill_selections
     recollections = _skills.recollections
@@ -177,6 +180,7 @@ class SqliteStore:
     agent = _agents.agent
     app_setting = _agents.app_setting
 
+    bindings = _bindings.bindings
     skill_selection = _skills.skill_selection
     skill_selections = _skills.skill_selections
     recollections = _skills.recollections
@@ -212,6 +216,7 @@ class SqliteStore:
     def leave(self, member: Member, *, now: float) -> None:
         """See `Store.leave`."""
         with self._writes.write():
+            _bindings.unbind_all(self.connection, member=int(member.id))
             _members.remove_member(self.connection, self.proofs, member)
 
     def acquire(
@@ -306,6 +311,7 @@ class SqliteStore:
             _append.clear(self.connection, session.id)
             _skills.forget_session(self.connection, grant.scope)
             _skills.put_skill_selection(self.connection, grant.scope, ())
+            _bindings.unbind_all(self.connection, scope=grant.scope)
             _members.give_back(self.connection, grant)
             return None
 
@@ -409,6 +415,28 @@ class SqliteStore:
         check_app_setting(key, value)
         with self._writes.write():
             _agents.put_app_setting(self.connection, key, value, now)
+
+    #### Bindings
+
+    def bind(
+        self, member: Member, client_id: str, scope: SessionId, *, now: float
+    ) -> None:
+        """See `BindingWriter.bind`."""
+        check_binding(client_id, scope)
+        with self._writes.write():
+            _bindings.bind(self.connection, member, client_id, scope, now)
+
+    def unbind(
+        self, member: Member, client_id: str, scopes: Sequence[SessionId]
+    ) -> None:
+        """See `BindingWriter.unbind`."""
+        with self._writes.write():
+            _bindings.unbind(self.connection, member, client_id, scopes)
+
+    def drop_stale_bindings(self) -> int:
+        """See `BindingWriter.drop_stale_bindings`."""
+        with self._writes.write():
+            return _bindings.drop_stale(self.connection, self.proofs)
 
     #### Skills and memories
 
