@@ -53,6 +53,10 @@ class EventNotice(msgspec.Struct, frozen=True, omit_defaults=True):
 
     event: Event
     cut: tuple[Cut, ...] = ()
+    more: bool = False
+    """Another event with the same ``seq`` follows: a client keeps this one back, or its
+    cursor, until the last of them is there, and is told all of them again if it comes
+    back before."""
 
 
 class EndedNotice(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

@@ -58,6 +58,7 @@ _WHOLE: Final = ("diffs", "options", "locations")
 
 _HEAD: Final = b'{"jsonrpc":"2.0","method":"' + EVENT.encode() + b'","params":'
 _EVENT_HEAD: Final = _HEAD + b'{"event":'
+_MORE_END: Final = b',"more":true}}'
 
 
 #### Messages
@@ -282,15 +283,17 @@ def _fit_input(row: PendingInput) -> tuple[PendingInput, tuple[Cut, ...]]:
 #### Events
 
 
-def event_message(event: Event, json: bytes) -> bytes:
+def event_message(event: Event, json: bytes, *, more: bool = False) -> bytes:
     """Return the notification of *event*, whose JSON is *json*: the same for everyone.
 
-    Only one that is too long for a frame is encoded again, with less in it.
+    *more* says that another one with its ``seq`` follows. Only one that is too long
+    for a frame is encoded again, with less in it.
     """
-    if len(json) + len(_EVENT_HEAD) + 2 <= MAX_FRAME_BYTES:
-        return _EVENT_HEAD + json + b"}}"
+    end = _MORE_END if more else b"}}"
+    if len(json) + len(_EVENT_HEAD) + len(end) <= MAX_FRAME_BYTES:
+        return _EVENT_HEAD + json + end
     event, cut = _fit_event(event)
-    return _HEAD + encode_json(EventNotice(event, cut)) + b"}"
+    return _HEAD + encode_json(EventNotice(event, cut, more)) + b"}"
 
 
 def _fit_event(event: Event) -> tuple[Event, tuple[Cut, ...]]:
