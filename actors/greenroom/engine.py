@@ -15,12 +15,13 @@ from __future__ import annotations
 import os
 from collections.abc import (
     AsyncGenerator,
+    Callable,
     Iterable,
     Mapping,
 )
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, final
+from typing import Final, TypeVar, final
 
 import attrs
 import platformdirs
@@ -30,6 +31,7 @@ from greenroom.actors.agents import (
     NativeBackend,
     NoBackendError as NoBackendError,
 )
+from greenroom.actors.bindings import Bindings
 from greenroom.actors.context import (
     CompactionSetup,
     Policies,
@@ -49,6 +51,7 @@ from greenroom.actors.hooks import (
     Hooks,
     Webhook as Webhook,
 )
+from greenroom.actors.imports import Imports
 from greenroom.actors.kernel import (
     ActorInfo,
     Clock,
@@ -144,6 +147,7 @@ from greenroom.protocol import (
     Reply as Reply,
     SessionId,
     SessionSettings,
+    StatusChanged,
     round_limit,
 )
 from greenroom.protocol.context import choose_policy
@@ -152,11 +156,14 @@ from greenroom.storage import (
     MemoryStore as MemoryStore,
     MessageHit,
     Piece,
+    Reader,
     RecoveryReport,
     SessionRow,
     Store,
     archive_session,
 )
+
+T = TypeVar("T")
 
 IDLE_SECONDS: Final = 1_200.0
 """After so long without work a session is unloaded."""
@@ -193,6 +200,10 @@ class Engine:
     """The agents of the state folder."""
     skills: Skills
     """The Skills of the state folder."""
+    bindings: Bindings
+    """Which client follows which session."""
+    imports: Imports
+    """What is taken over from an older system."""
     _lifecycle: Lifecycle
 
     def __repr__(self) -> str:
@@ -273,6 +284,21 @@ class Engine:
     def session(self, session_id: str) -> SessionHandle:
         """Return a handle without loading anything; it may name no session."""
         return self._handle(SessionId(session_id))
+
+    def status(self, session_id: str) -> StatusChanged | None:
+        """Return the state of a session that is loaded here; ``None``: it is not."""
+        loaded = self._sessions.loaded(SessionId(session_id))
+        return None if loaded is None else loaded.hub.status_event()
+
+    async def read(self, fn: Callable[[Reader], T]) -> T:
+        """Return *fn* of a reader of the store, which is one short transaction.
+
+        It may run in another thread, so it keeps to what it is given.
+
+        Raises:
+            StorageError: the store can't be read.
+        """
+        return await self._readers.read(fn)
 
     async def sessions(
         self,
@@ -577,6 +603,8 @@ async def open_engine(
             registry,
             agents,
             skills,
+            Bindings(writer, member, clock.now),
+            Imports(writer, readers, member, agents, next(iter(by_id)), clock, ids),
             lifecycle,
         )
 

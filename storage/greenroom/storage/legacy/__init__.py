@@ -11,9 +11,11 @@ from ._agents import (
 )
 from ._file import LegacyError as LegacyError
 from ._import import (
+    MAX_PROBLEMS as MAX_PROBLEMS,
     Done as Done,
     LegacyImport as LegacyImport,
     LegacyThread as LegacyThread,
+    conversation_numbers as conversation_numbers,
     export_thread as export_thread,
     import_threads as import_threads,
     survey_threads as survey_threads,

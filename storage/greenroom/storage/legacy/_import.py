@@ -13,7 +13,7 @@ else: the workspace and the permissions are those of whoever reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal
@@ -93,6 +93,7 @@ def import_threads(
     new_id: Callable[[], str],
     now: float,
     done: Done = lambda _done, _of: None,
+    only: Sequence[int] | None = None,
 ) -> LegacyImport:
     """Make sessions of the conversations in *path* that are not here yet.
 
@@ -104,6 +105,7 @@ def import_threads(
         new_id: makes ids that nobody has.
         now: the time of what has none of its own; nothing is later.
         done: told after each conversation.
+        only: some of them, by their `conversation_numbers`; all when not given.
 
     Raises:
         LegacyError: the file is no such database.
@@ -111,7 +113,7 @@ def import_threads(
     """
     report = _Report()
     with open_threads(path) as threads:
-        numbers = threads.numbers()
+        numbers = threads.numbers() if only is None else only
         for count, number in enumerate(numbers, 1):
             with report.about(number):
                 thread = threads.thread(number)
@@ -119,6 +121,16 @@ def import_threads(
                 report.threads.append(making.take_over(thread))
             done(count, len(numbers))
     return report.whole()
+
+
+def conversation_numbers(path: Path) -> list[int]:
+    """Return the numbers of the conversations in *path*, for `import_threads`.
+
+    Raises:
+        LegacyError: the file is no such database.
+    """
+    with open_threads(path) as threads:
+        return threads.numbers()
 
 
 def survey_threads(
