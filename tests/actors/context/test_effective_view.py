@@ -37,12 +37,13 @@ from greenroom.storage import (
     verify,
 )
 
-NAMES = st.integers(1, 4)
+NAMES = st.integers(1, 3)
 STEPS = st.lists(
     st.one_of(
         st.tuples(NAMES, st.sampled_from(["pending", "sent", "error"])),
         st.tuples(NAMES, st.just("retract")),
     ),
+    min_size=2,
     max_size=14,
 )
 
