@@ -1,0 +1,8 @@
+"""The console: one page in a browser, served by the gateway at ``/``."""
+
+from ._files import (
+    FILES as FILES,
+    HEADERS as HEADERS,
+    PageFile as PageFile,
+    load_page as load_page,
+)

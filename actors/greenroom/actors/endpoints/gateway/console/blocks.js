@@ -1,0 +1,275 @@
+// How each kind of block is shown. A view is made once for a block and updated with each
+// change of it; it owns one element, and everything foreign in it is text.
+
+import { button, clean, compact, count, h, money, number, oneLine, replace, seconds, setText } from "./dom.js";
+import { diffView, Prose } from "./prose.js";
+
+const SHOWN_CHARS = 4000;
+const SHOWN_OUTPUT = 8000;
+const IMAGE_TYPES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
+
+/** `context`: `model`, `readBlock(messageId, blockId, field)`, `showAsk(id)`. */
+export function viewOf(block, message, context) {
+  const make = { text: textView, reasoning: thinkingView, image: imageView, tool_call: toolView, action: actionView, error: errorView };
+  return (make[block.type] ?? unknownView)(message, context);
+}
+
+function textView(message, context) {
+  if (message.role === "user") return plainView(message, context);
+  const prose = new Prose();
+  const more = moreLink(message, context, "text");
+  const element = h("div", { class: "block text" }, prose.element, more.element);
+  return {
+    element,
+    update(block) {
+      prose.update(block.text);
+      element.classList.toggle("streaming", block.status === "loading");
+      more.update(block);
+    },
+  };
+}
+
+// What the user wrote is shown as it was written.
+function plainView(message, context) {
+  const text = h("div", { class: "said", dir: "auto" });
+  const more = moreLink(message, context, "text");
+  const fold = folded(text);
+  return {
+    element: h("div", { class: "block text" }, text, fold.element, more.element),
+    update(block) {
+      fold.update(clean(block.text));
+      more.update(block);
+    },
+  };
+}
+
+function thinkingView(message, context) {
+  const label = h("span", { class: "label" });
+  const gist = h("span", { class: "gist", dir: "auto" });
+  const body = h("div", { class: "body", dir: "auto" });
+  const more = moreLink(message, context, "text");
+  const element = h("details", { class: "block thinking" }, h("summary", null, label, gist), body, more.element);
+  let text = "";
+  const fill = () => element.open && setText(body, clean(text));
+  element.addEventListener("toggle", fill);
+  return {
+    element,
+    update(block) {
+      text = block.text;
+      const open = block.status === "loading";
+      setText(label, open ? "Thinking" : "Thought");
+      setText(gist, oneLine(open ? text.slice(-300) : text.slice(0, 600), 110));
+      element.classList.toggle("streaming", open);
+      fill();
+      more.update(block);
+    },
+  };
+}
+
+function imageView() {
+  const element = h("div", { class: "block image" });
+  return {
+    element,
+    update(block) {
+      const known = IMAGE_TYPES.has(block.mediaType) && /^[A-Za-z0-9+/=]+$/.test(block.data);
+      replace(element, known
+        ? h("img", { src: `data:${block.mediaType};base64,${block.data}`, alt: "an image of the conversation", loading: "lazy" })
+        : h("p", { class: "quiet" }, `An image (${oneLine(block.mediaType, 60)}) that can't be shown here.`));
+    },
+  };
+}
+
+const KINDS = {
+  read: "Read", edit: "Edit", delete: "Delete", move: "Move", search: "Search",
+  execute: "Run", think: "Think", fetch: "Fetch", other: "Tool",
+};
+const STATES = { pending: "waiting", loading: "running", success: "done", error: "failed", granted: "allowed", denied: "denied", doubt: "in doubt" };
+
+function toolView(message, context) {
+  const kind = h("span", { class: "kind" });
+  const title = h("span", { class: "title", dir: "ltr" });
+  const state = h("span", { class: "state" });
+  const body = h("div", { class: "body" });
+  const element = h("details", { class: "block tool" }, h("summary", null, kind, title, state), body);
+  const diffs = h("div", { class: "diffs" });
+  const wrapper = h("div", null, element, diffs);
+  let last = null;
+  let shownDiffs = "";
+  let touched = false;
+  const fill = () => last && element.open && replace(body, toolBody(last, message, context));
+  element.addEventListener("toggle", fill);
+  element.querySelector("summary").addEventListener("click", () => (touched = true));
+  return {
+    element: wrapper,
+    update(block) {
+      last = block;
+      setText(kind, KINDS[block.kind ?? "other"] ?? "Tool");
+      setText(title, titleOf(block));
+      const asked = context.model.isAsked(block.id);
+      const status = block.inDoubt != null ? "doubt" : asked ? "pending" : block.status;
+      setText(state, STATES[status]);
+      element.dataset.status = status;
+      if (!touched) element.open = status === "error" || status === "doubt" || (status === "loading" && context.model.outputs.has(block.id));
+      // While it is asked for, the card shows them.
+      const changes = asked ? [] : (block.diffs ?? []).slice(0, 20);
+      const told = JSON.stringify(changes.map((diff) => [diff.path, diff.newText.length, diff.oldText?.length]));
+      if (told !== shownDiffs) {
+        shownDiffs = told;
+        replace(diffs, changes.map(diffView));
+      }
+      fill();
+    },
+  };
+}
+
+/** Say what a call does, in one line: its own title, or its name and main argument. */
+export function titleOf(block) {
+  if (block.title) return oneLine(block.title, 200);
+  const values = argumentsOf(block);
+  const main = values && ["command", "path", "pattern", "query", "url"].map((key) => values[key]).find((value) => typeof value === "string");
+  return oneLine(main ? `${block.name} ${main}` : block.name, 200);
+}
+
+function argumentsOf(block) {
+  try {
+    const values = JSON.parse(block.arguments);
+    return values && typeof values === "object" ? values : null;
+  } catch {
+    return null;
+  }
+}
+
+function toolBody(block, message, context) {
+  const live = block.status === "loading" ? context.model.outputs.get(block.id) : null;
+  return [
+    argumentList(block),
+    live ? field("Output", pre(live.text.slice(-SHOWN_OUTPUT), "live")) : null,
+    block.response ? field(block.status === "error" ? "Error" : "Result", cutPre(block, message, context)) : null,
+    block.note ? field("Note", h("p", { dir: "auto" }, clean(block.note))) : null,
+    block.inDoubt != null ? h("p", { class: "quiet" }, "A crash cut this call off: it is not known whether it had its effect.") : null,
+  ];
+}
+
+const field = (label, ...content) => h("div", { class: "field" }, h("span", { class: "name" }, label), ...content);
+const pre = (text, name = "") => h("pre", { class: `raw ${name}`, tabIndex: 0, dir: "ltr" }, clean(text));
+
+/** The arguments of a call, one below the other. */
+export function argumentList(block) {
+  const values = argumentsOf(block);
+  if (!values) return block.arguments ? field("Arguments", pre(block.arguments.slice(0, SHOWN_CHARS))) : null;
+  return Object.entries(values).slice(0, 30).map(([key, value]) => {
+    const text = typeof value === "string" ? value : JSON.stringify(value, null, 1);
+    const cut = text.length > SHOWN_CHARS ? `${text.slice(0, SHOWN_CHARS)}\n\u2026 ${number(text.length - SHOWN_CHARS)} more characters` : text;
+    return field(oneLine(key, 40), pre(cut));
+  });
+}
+
+function cutPre(block, message, context) {
+  const more = moreLink(message, context, "response");
+  more.update(block);
+  const text = h("div");
+  const fold = folded(text, pre);
+  fold.update(block.response);
+  return h("div", { class: "result" }, text, fold.element, more.element);
+}
+
+// The beginning of a long text, and a button for the rest of it.
+function folded(element, form = (text) => text) {
+  let whole = false;
+  let text = "";
+  const show = button("Show all", () => {
+    whole = true;
+    draw();
+  }, { class: "link", hidden: true });
+  const draw = () => {
+    const isLong = !whole && text.length > 2 * SHOWN_CHARS;
+    replace(element, form(isLong ? text.slice(0, SHOWN_CHARS) : text));
+    show.hidden = !isLong;
+    if (isLong) setText(show, `Show all ${compact(text.length)} characters`);
+  };
+  return {
+    element: show,
+    update(next) {
+      text = next;
+      draw();
+    },
+  };
+}
+
+// What was too long for a frame is read on demand.
+function moreLink(message, context, name) {
+  let id = null;
+  const link = button("", async () => {
+    link.disabled = true;
+    await context.readBlock(message.id, id, name);
+    link.disabled = false;
+  }, { class: "link", hidden: true });
+  return {
+    element: link,
+    update(block) {
+      id = block.id;
+      const cut = context.model.cutOf(id, name);
+      link.hidden = !cut;
+      if (cut) setText(link, `Read the whole of it: ${compact(cut.total)} characters`);
+    },
+  };
+}
+
+const ENDS = {
+  granted: "allowed", denied: "denied", answered: "answered", expired: "nobody answered in time",
+  cancelled: "cancelled", closed: "closed", deleted: "deleted", process_exit: "its process ended", interrupted: "interrupted by a restart",
+};
+const ENDS_OF_STATUS = { granted: "granted", denied: "denied", success: "answered" };
+
+function actionView(message, context) {
+  const element = h("div", { class: "block action" });
+  return {
+    element,
+    update(block) {
+      const asked = oneLine(block.title || block.detail || "A question", 200);
+      element.dataset.status = block.status;
+      if (block.status === "pending") {
+        replace(element, h("span", { class: "mark" }, "waits"), h("span", { class: "asked", dir: "auto" }, asked),
+          button("Answer", () => context.showAsk(block.id), { class: "link" }));
+        return;
+      }
+      const end = block.end ?? ENDS_OF_STATUS[block.status] ?? "interrupted";
+      const said = block.answer ? ` \u2014 ${oneLine(block.answer, 300)}` : "";
+      replace(element, h("span", { class: "mark" }, ENDS[end] ?? end), h("span", { class: "asked", dir: "auto" }, `${asked}${said}`));
+    },
+  };
+}
+
+function errorView() {
+  const text = h("p", { dir: "auto" });
+  const code = h("span", { class: "mark" });
+  return {
+    element: h("div", { class: "block error" }, code, text),
+    update(block) {
+      setText(code, oneLine(block.code, 60));
+      setText(text, clean(block.text.slice(0, SHOWN_CHARS)));
+    },
+  };
+}
+
+function unknownView() {
+  const element = h("p", { class: "block quiet" });
+  return { element, update: (block) => setText(element, `(${oneLine(String(block.type), 40)})`) };
+}
+
+/** How a turn ended and what it cost, in a few words. */
+export function endingWords({ metadata: told, status }) {
+  const parts = [];
+  const reason = told.runStopReason;
+  if (status === "pending" && told.runOutcome !== "paused") return "";
+  if (told.runOutcome === "aborted") parts.push(`stopped: ${oneLine(reason ?? "unknown", 60)}`);
+  else if (told.runOutcome === "error") parts.push(`failed: ${oneLine(told.errorText ?? told.errorCode ?? reason ?? "unknown", 160)}`);
+  else if (told.runOutcome === "paused") parts.push("paused: waiting for your answer");
+  else if (reason && reason !== "complete") parts.push(oneLine(reason, 60));
+  if (told.providerRounds) parts.push(count(told.providerRounds, "round"));
+  if (told.toolCalls) parts.push(count(told.toolCalls, "tool call"));
+  if (told.inputTokens != null) parts.push(`${compact(told.inputTokens)} in, ${compact(told.outputTokens ?? 0)} out`);
+  if (told.cost != null) parts.push(money(told.cost));
+  if (told.generationTime != null) parts.push(seconds(told.generationTime));
+  return parts.join(" \u00b7 ");
+}

@@ -1,0 +1,289 @@
+// The panel beside the conversation: what happened (the journal), what is alive (the tree of
+// actors), what it cost, and how the session is set up.
+
+import { button, byId, clean, clock, compact, count, h, money, number, oneLine, replace, seconds } from "./dom.js";
+import { usageOf } from "./model.js";
+
+const TABS = ["journal", "actors", "usage", "settings", "agents"];
+const REFRESH = { journal: 2500, actors: 1000, usage: 3000 };
+
+/** `app` has `model`, `call(method, params)`, `act(label, method, params)`, `scopes`, `openSession(id)`, … */
+export class Inspector {
+  constructor(app) {
+    this.app = app;
+    this.tab = "journal";
+    this.panel = byId("panel");
+    this.element = byId("inspector");
+    this.tabs = new Map(TABS.map((name) => [name, byId(`tab-${name}`)]));
+    for (const [name, tab] of this.tabs) tab.addEventListener("click", () => this.show(name));
+    byId("tabs").addEventListener("keydown", (event) => this.#arrow(event));
+    setInterval(() => this.#tick(), 500);
+    this.refreshed = 0;
+    this.round = 0;
+  }
+
+  show(name) {
+    this.tab = name;
+    for (const [each, tab] of this.tabs) {
+      tab.setAttribute("aria-selected", String(each === name));
+      tab.tabIndex = each === name ? 0 : -1;
+    }
+    this.panel.setAttribute("aria-labelledby", `tab-${name}`);
+    replace(this.panel);
+    this.refresh();
+  }
+
+  get isShown() {
+    return this.element.getClientRects().length > 0;
+  }
+
+  /** Read again what the open tab shows. */
+  async refresh() {
+    this.refreshed = Date.now();
+    if (!this.isShown) return;
+    const round = ++this.round;
+    try {
+      const content = await PANELS[this.tab](this.app);
+      if (round === this.round) this.#fill(content);
+    } catch (error) {
+      if (round === this.round) this.#fill([h("p", { class: "quiet" }, clean(error.message))]);
+    }
+  }
+
+  // Somebody may be typing, or have opened something: that stays.
+  #fill(content) {
+    const open = new Set([...this.panel.querySelectorAll("details[open][data-id]")].map((each) => each.dataset.id));
+    const { scrollTop } = this.panel;
+    replace(this.panel, content);
+    for (const each of this.panel.querySelectorAll("details[data-id]")) if (open.has(each.dataset.id)) each.open = true;
+    this.panel.scrollTop = scrollTop;
+  }
+
+  #tick() {
+    const every = REFRESH[this.tab];
+    if (!every || document.hidden || Date.now() - this.refreshed < every) return;
+    if (this.panel.contains(document.activeElement) && document.activeElement !== this.panel) return;
+    if (this.app.isConnected) this.refresh();
+  }
+
+  #arrow(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const at = (TABS.indexOf(this.tab) + step + TABS.length) % TABS.length;
+    this.show(TABS[at]);
+    this.tabs.get(TABS[at]).focus();
+    event.preventDefault();
+  }
+}
+
+const quiet = (text) => h("p", { class: "quiet" }, text);
+
+const PANELS = {
+  async journal({ model, call }) {
+    if (!model) return quiet("Open a session to see what happened in it.");
+    const { entries } = await call("journal", { sessionId: model.id });
+    if (!entries.length) return quiet("Nothing has run here yet.");
+    return runsOf(entries).reverse().map(runView);
+  },
+
+  async actors({ call, model }) {
+    const { actors, leftOut, left_out: old } = await call("tree");
+    const more = leftOut ?? old;
+    return [
+      h("ul", { class: "actors", "aria-label": "Actors" }, actors.map((actor) => actorRow(actor, model))),
+      more ? quiet(`${number(more)} more are not shown.`) : null,
+    ];
+  },
+
+  async usage({ model }) {
+    if (!model) return quiet("Open a session to see what it cost.");
+    return usageView(model);
+  },
+
+  async settings(app) {
+    return app.model?.settings ? settingsView(app) : quiet("Open a session to see its settings.");
+  },
+
+  async agents(app) {
+    const { agents } = await app.call("agent/list");
+    return h("ul", { class: "agents" }, agents.map((agent) => agentRow(agent, app)));
+  },
+};
+
+//// The journal
+
+// Each run with its entries; what belongs to none stands alone. Oldest first.
+function runsOf(entries) {
+  const runs = [];
+  let open = null;
+  for (const entry of entries) {
+    if (!open || (open.id !== (entry.runId ?? null))) {
+      open = { id: entry.runId ?? null, entries: [] };
+      runs.push(open);
+    }
+    open.entries.push(entry);
+  }
+  return runs;
+}
+
+function runView({ id, entries }) {
+  const [first] = entries;
+  const ended = entries.find((entry) => entry.kind === "run_ended");
+  const end = ended?.at ?? Date.now() / 1000;
+  const state = id === null ? "session" : (ended?.status ?? "running");
+  const head = id === null ? "Session" : `Run ${oneLine(id, 8).slice(0, 8)}`;
+  return h("section", { class: "run", data: { state } },
+    h("h3", null, head, h("span", { class: "mark" }, oneLine(state, 40)),
+      h("span", { class: "at" }, clock(first.at)), id === null ? null : h("span", { class: "took" }, seconds(Math.max(0, end - first.at)))),
+    h("ol", { class: "timeline" }, entries.map((entry) => entryRow(entry, first.at, Math.max(0.001, end - first.at)))));
+}
+
+function entryRow(entry, start, length) {
+  const [what, about] = TELL[entry.kind]?.(entry) ?? [oneLine(entry.kind, 40), ""];
+  const bad = entry.isError || ["error", "context_overflow"].includes(entry.status);
+  const place = Math.min(100, Math.max(0, ((entry.at - start) / length) * 100));
+  const bar = h("span", { class: "bar", "aria-hidden": "true" }, h("i"));
+  bar.firstChild.style.insetInlineStart = `${place}%`;
+  return h("li", { data: { kind: entry.kind, bad: String(bad) } },
+    h("span", { class: "offset" }, `+${seconds(Math.max(0, entry.at - start))}`), bar,
+    h("span", { class: "what" }, what), h("span", { class: "about", dir: "auto" }, oneLine(about, 200)));
+}
+
+const joined = (...parts) => parts.filter((part) => part != null && part !== "").join(" \u00b7 ");
+const used = (usage) => (usage ? `${compact(usage.input)} in, ${compact(usage.output)} out` : null);
+
+const TELL = {
+  run_started: (e) => ["started", joined(e.runKind, e.provider, e.model)],
+  run_ended: (e) => ["ended", joined(e.status, e.reason === e.status ? null : e.reason, e.cost == null ? null : money(e.cost), used(e.usage))],
+  request: (e) => [`request ${e.requestSeq ?? ""}`, joined(e.round == null ? null : `round ${e.round}`, e.model)],
+  attempt: (e) => [(e.attempt ?? 1) > 1 ? `attempt ${e.attempt}` : "attempt", joined(
+    e.status, e.reason, used(e.usage), e.retryDelay == null ? null : `tries again in ${seconds(e.retryDelay)}`)],
+  dispatch: (e) => ["tool", joined(e.tool, "dispatched")],
+  outcome: (e) => ["tool", joined(e.tool, e.isError ? "failed" : (e.status ?? "done"), e.reason)],
+  compaction: (e) => ["compaction", joined(e.status, e.tokensBefore == null ? null : `${compact(e.tokensBefore)} \u2192 ${compact(e.tokensAfter ?? 0)} tokens`, e.reason)],
+  retraction: (e) => ["taken back", joined(e.reason)],
+  recovery: (e) => ["recovery", joined(e.status, e.reason)],
+};
+
+//// Actors
+
+function actorRow(actor, model) {
+  const depth = actor.path.split("/").length - 1;
+  const name = actor.path.split("/").at(-1);
+  const waiting = (actor.work ?? 0) + (actor.control ?? 0);
+  const row = h("li", { data: { grade: actor.grade, state: actor.state }, title: clean(actor.path.slice(0, 300)) },
+    h("span", { class: "name" }, oneLine(name || "engine", 60)),
+    h("span", { class: "doing" }, oneLine(joined(actor.state, actor.current, actor.cancelCause ? `cancelled: ${actor.cancelCause}` : null), 80)),
+    waiting ? h("span", { class: "mail", title: `${count(waiting, "message")} in the mailbox` }, `${compact(waiting)} \u2709`) : null,
+    actor.restarts ? h("span", { class: "restarts" }, `${actor.restarts} restarts`) : null,
+    actor.remaining != null ? h("span", { class: "deadline", title: "until its deadline" }, seconds(Math.max(0, actor.remaining))) : null,
+    h("span", { class: "age" }, seconds(Math.max(0, actor.age))));
+  row.style.setProperty("--depth", String(Math.min(8, depth)));
+  row.setAttribute("aria-level", String(depth + 1));
+  if (model && actor.path.includes(model.id)) row.classList.add("mine");
+  return row;
+}
+
+//// Usage
+
+function usageView(model) {
+  const messages = model.order.map((id) => model.messages.get(id));
+  const all = usageOf(messages);
+  const turns = messages.filter((message) => message.role === "assistant" && message.metadata.inputTokens != null).slice(-40).reverse();
+  const most = Math.max(1, ...turns.map(({ metadata }) => metadata.inputTokens + (metadata.outputTokens ?? 0)));
+  const tile = (label, value) => h("div", { class: "tile" }, h("dt", null, label), h("dd", null, value));
+  return [
+    h("dl", { class: "tiles" },
+      tile("Cost", all.cost == null ? "not known" : money(all.cost)),
+      tile("Input", compact(all.input)), tile("of it cached", compact(all.cached)),
+      tile("Output", compact(all.output)), tile("of it thinking", compact(all.reasoning)),
+      tile("Turns", number(all.turns)), tile("Rounds", number(all.rounds)), tile("Tool calls", number(all.tools)),
+      tile("Model time", seconds(all.seconds))),
+    model.older ? quiet("Of the messages that are loaded; older ones are not counted.") : null,
+    turns.length ? h("h3", null, "Tokens of each turn") : null,
+    h("ol", { class: "turns" }, turns.map(({ metadata, updatedAt }) => {
+      const bar = h("i");
+      bar.style.width = `${((metadata.inputTokens + (metadata.outputTokens ?? 0)) / most) * 100}%`;
+      return h("li", null, h("span", { class: "at" }, clock(updatedAt)), h("span", { class: "bar" }, bar),
+        h("span", { class: "sum" }, joined(`${compact(metadata.inputTokens)} + ${compact(metadata.outputTokens ?? 0)}`, metadata.cost == null ? null : money(metadata.cost))));
+    })),
+  ];
+}
+
+//// Settings
+
+const MODES = [["default", "Ask before writing and running"], ["auto_approve", "Approve what is harmless"], ["full_access", "Never ask"]];
+
+function settingsView(app) {
+  const { model, act, scopes } = app;
+  const { settings } = model;
+  const readOnly = !scopes.has("write");
+  const set = async (changes) => {
+    const answer = await act("change the settings", "session/configure", { sessionId: model.id, changes });
+    if (answer) app.changed();
+  };
+  const text = (label, key, kind = "text") => row(label, h("input", {
+    type: kind, value: settings[key] ?? "", readOnly, name: key, dir: "auto",
+    on: { change: (event) => set({ [key]: kind === "number" ? (event.target.value === "" ? null : Number(event.target.value)) : event.target.value }) },
+  }));
+  const mode = h("select", { disabled: readOnly, name: "permissionMode", on: { change: (event) => set({ permissionMode: event.target.value }) } },
+    MODES.map(([value, label]) => h("option", { value, selected: (settings.permissionMode ?? "default") === value }, label)));
+  return [
+    h("div", { class: "form" },
+      text("Title", "title"), text("Model", "model"), row("Permissions", mode), text("Round limit", "maxRounds", "number"),
+      fact("Provider", settings.provider), fact("Agent", settings.agentId), fact("Workspace", settings.workspace), fact("Id", model.id)),
+    readOnly ? quiet("This token may only read.") : deeds(app),
+  ];
+}
+
+const row = (label, control) => h("label", { class: "row" }, h("span", null, label), control);
+const fact = (label, value) => h("div", { class: "row" }, h("span", null, label), h("code", { dir: "ltr" }, oneLine(value, 300)));
+
+function deeds(app) {
+  const { model, act, scopes } = app;
+  const ref = { sessionId: model.id };
+  const deed = (label, done, method, params = ref, then = () => app.changed()) =>
+    button(label, async () => {
+      const answer = await act(label.toLowerCase(), method, params);
+      if (!answer) return;
+      app.say(typeof done === "function" ? done(answer) : done);
+      then(answer);
+    }, { class: "small" });
+  return h("div", { class: "deeds" },
+    deed("Fork", "A fork was made.", "session/fork", ref, ({ session }) => app.openSession(session.id)),
+    deed("Compact", ({ outcome, why }) => (why ? `Not compacted: ${why}` : `Compacted: ${outcome}`), "session/compact"),
+    deed("Undo compaction", ({ undone }) => (undone ? "The compaction was undone." : "There is none to undo."), "session/undo_compaction"),
+    deed("Archive", "The session was put away.", "session/archive", { ...ref, archived: true }, () => app.closeSession()),
+    confirmed("Clear the conversation", deedOf(app, "session/clear", () => app.changed())),
+    scopes.has("admin") ? confirmed("Delete the session", deedOf(app, "session/delete", () => app.closeSession())) : null);
+}
+
+const deedOf = (app, method, then) => async () => {
+  if (await app.act("do it", method, { sessionId: app.model.id })) then();
+};
+
+// What can't be taken back is asked twice, in the same place.
+function confirmed(label, act) {
+  const made = button(label, () => {
+    if (made.dataset.sure) return act();
+    made.dataset.sure = "yes";
+    made.textContent = `${label}: sure?`;
+    setTimeout(() => {
+      delete made.dataset.sure;
+      made.textContent = label;
+    }, 4000);
+  }, { class: "small danger" });
+  return made;
+}
+
+//// Agents
+
+function agentRow(agent, app) {
+  return h("li", { data: { off: String(!agent.enabled || agent.unavailable != null) } },
+    h("h3", null, oneLine(agent.name, 80), h("span", { class: "tag" }, oneLine(agent.kind, 20)), agent.enabled ? null : h("span", { class: "tag" }, "off")),
+    agent.description ? h("p", { dir: "auto" }, oneLine(agent.description, 300)) : null,
+    agent.unavailable ? quiet(oneLine(agent.unavailable, 300)) : null,
+    h("div", { class: "row" }, h("code", null, oneLine(agent.id, 80)),
+      app.scopes.has("write") && agent.enabled && agent.unavailable == null
+        ? button("New session", () => app.newSession(agent.id), { class: "link" }) : null));
+}

@@ -1,0 +1,656 @@
+// The page's parts put together: one connection, one open session, the list beside it.
+
+import { Dock } from "./dock.js";
+import { byId, clean, count, freshId, h, icon, oneLine, replace, seconds, setText, when } from "./dom.js";
+import { Inspector } from "./inspector.js";
+import { SessionModel } from "./model.js";
+import { Transcript } from "./transcript.js";
+import { Wire } from "./wire.js";
+
+const LIST_EVERY = 3000;
+const HEARTBEAT_LIMIT = 15000;
+const BLOCK_LIMIT = 4_000_000;
+const TOKEN = "greenroom.token";
+const SINGLE_KEYS = "greenroom.single-keys";
+
+const WAITS = {
+  connect: "connecting to the provider", first_byte: "waiting for the first word", stream: "waiting for the model",
+  backoff: "trying again", rate_gate: "rate limited", tool: "running a tool", compaction: "compacting",
+  review: "a reviewer looks at a call", permission: "waits for your permission", question: "waits for your answer", cleanup: "cleaning up",
+};
+
+const app = {
+  wire: null,
+  model: null,
+  scopes: new Set(),
+  sessions: [],
+  next: null,
+  listError: null,
+  drafts: new Map(),
+  isConnected: false,
+  attach: 0,
+  call: (method, params, options) => app.wire.call(`_greenroom/${method}`, params, options),
+  act, say, openSession, closeSession, newSession,
+  changed: () => {
+    listSoon();
+    inspector.refresh();
+  },
+};
+
+const dock = new Dock(act);
+const inspector = new Inspector(app);
+const transcript = new Transcript(byId("scroller"), byId("messages"), byId("to-end"), {
+  get model() {
+    return app.model;
+  },
+  readBlock, loadOlder, fork,
+  showAsk: (id) => dock.focus(id),
+});
+
+//// Connection
+
+// One identity for as long as the page lives, so that its sessions stay bound to it.
+const clientId = `console-${freshId()}`;
+
+function connect() {
+  const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+  app.wire = new Wire(`${scheme}//${location.host}/acp`, {
+    greeting() {
+      const token = sessionStorage.getItem(TOKEN);
+      return token ? { clientId, token } : { clientId };
+    },
+    onOpen: greeted,
+    onLost: ({ delay, code }) => {
+      lamp("lost", code === 1001 ? "the gateway stopped" : "not connected");
+      banner(`${code === 1001 ? "The gateway has stopped." : "The connection is lost."} Trying again in ${seconds(delay / 1000)}.`, true);
+    },
+    onRefused: refused,
+    onNotice: notice,
+  });
+  app.wire.start();
+}
+
+function greeted({ scopes }) {
+  app.scopes = new Set(scopes);
+  lamp("open", "connected");
+  banner(null);
+  byId("token-dialog").close();
+  drawComposer();
+  listSessions();
+  if (app.model) attach();
+  else openFromAddress();
+  inspector.refresh();
+}
+
+function refused({ code, reason }) {
+  lamp("lost", "refused");
+  if (code === 4403) {
+    banner(`The gateway refuses this page: ${oneLine(reason || "its origin is not allowed", 200)}.`, true);
+    return;
+  }
+  banner(null);
+  const had = sessionStorage.getItem(TOKEN) !== null;
+  sessionStorage.removeItem(TOKEN);
+  setText(byId("token-why"), had ? "The one it was given is not right." : "It is in the file or the variable that the gateway was started with.");
+  if (!byId("token-dialog").open) byId("token-dialog").showModal();
+}
+
+function lamp(state, text) {
+  app.isConnected = state === "open";
+  byId("lamp").dataset.state = state;
+  setText(byId("lamp-text"), text);
+  document.body.dataset.connection = state;
+}
+
+function banner(text, canRetry = false) {
+  byId("banner").hidden = text === null;
+  setText(byId("banner-text"), text ?? "");
+  byId("banner-retry").hidden = !canRetry;
+}
+
+/** Send a request for somebody who watches: its failure is said. Null when it failed. */
+async function act(label, method, params) {
+  try {
+    return await app.call(method, params, { again: "commandId" in params });
+  } catch (error) {
+    if (error.code === "already_answered") say("It was answered already, somewhere else.");
+    else complain(`Could not ${label}: ${error.message}${error.hint ? `. ${error.hint}` : ""}`);
+    return null;
+  }
+}
+
+function say(text) {
+  toast(text, "told");
+}
+
+function complain(text) {
+  toast(text, "bad");
+}
+
+function toast(text, kind) {
+  const made = h("div", { class: `toast ${kind}` }, h("span", { dir: "auto" }, oneLine(text, 400)),
+    h("button", { type: "button", class: "tool-button", "aria-label": "Dismiss", on: { click: () => made.remove() } }, icon("close")));
+  const toasts = byId("toasts");
+  toasts.append(made);
+  while (toasts.children.length > 4) toasts.firstElementChild.remove();
+  setTimeout(() => made.remove(), kind === "bad" ? 12000 : 5000);
+}
+
+const announce = (text) => setText(byId("announcer"), text);
+
+//// Sessions
+
+let listTimer = 0;
+
+function listSoon() {
+  clearTimeout(listTimer);
+  listTimer = setTimeout(listSessions, 250);
+}
+
+async function listSessions({ more = false } = {}) {
+  clearTimeout(listTimer);
+  if (!app.isConnected) return;
+  const params = { limit: more ? 50 : Math.min(100, Math.max(50, app.sessions.length)), title: byId("filter").value.trim() };
+  if (!byId("archived").checked) params.archived = false;
+  if (more && app.next) params.before = app.next;
+  try {
+    const { sessions, next } = await app.call("session/list", params, { again: false, limit: HEARTBEAT_LIMIT });
+    app.sessions = more ? [...app.sessions, ...sessions] : sessions;
+    app.next = next ?? null;
+    app.listError = null;
+    drawSessions();
+  } catch (error) {
+    if (error.code === "lost" || error.code === "not_connected") return;
+    // It is asked again soon; what goes wrong is said once.
+    if (app.listError !== error.message) complain(`Could not list the sessions: ${error.message}`);
+    app.listError = error.message;
+  }
+}
+
+setInterval(() => {
+  if (!document.hidden) listSessions();
+}, LIST_EVERY);
+
+function standing({ state, waitingFor, hasOpenInteraction, archivedAt }) {
+  if (hasOpenInteraction || waitingFor === "permission" || waitingFor === "question") return ["asks", WAITS[waitingFor] ?? "needs you"];
+  if (state === "generating") return ["works", WAITS[waitingFor] ?? "working"];
+  if (state === "error") return ["error", "ended in an error"];
+  return archivedAt ? ["away", "put away"] : ["idle", "idle"];
+}
+
+const rows = new Map();
+
+function drawSessions() {
+  const list = byId("sessions");
+  const wanted = new Set(app.sessions.map((item) => item.id));
+  for (const [id, row] of rows) {
+    if (wanted.has(id)) continue;
+    row.remove();
+    rows.delete(id);
+  }
+  app.sessions.forEach((item, at) => {
+    let row = rows.get(item.id);
+    if (!row) rows.set(item.id, (row = sessionRow(item.id)));
+    fillRow(row, item);
+    if (list.children[at] !== row) list.insertBefore(row, list.children[at] ?? null);
+  });
+  byId("more-sessions").hidden = !app.next;
+  if (!app.model) drawEmpty();
+}
+
+function sessionRow(id) {
+  return h("li", null, h("button", { type: "button", class: "session", data: { id }, on: { click: () => openSession(id) } },
+    h("span", { class: "dot", "aria-hidden": "true" }), h("span", { class: "name", dir: "auto" }), h("time"),
+    h("span", { class: "doing" })));
+}
+
+function fillRow(row, item) {
+  const [dot, name, time, doing] = row.firstChild.children;
+  const [state, words] = standing(item);
+  dot.dataset.state = state;
+  row.firstChild.dataset.state = state;
+  setText(name, oneLine(item.settings.title, 80) || "Untitled");
+  setText(time, when(item.updatedAt));
+  setText(doing, state === "idle" ? `${count(item.messageCount, "message")} \u00b7 ${oneLine(item.settings.workspace.split("/").at(-1), 30)}` : words);
+  if (item.id === app.model?.id) row.firstChild.setAttribute("aria-current", "true");
+  else row.firstChild.removeAttribute("aria-current");
+}
+
+function openFromAddress() {
+  const id = decodeURIComponent(/^#\/session\/(.{1,200})$/.exec(location.hash)?.[1] ?? "");
+  if (id && id !== app.model?.id) openSession(id);
+}
+
+async function openSession(id) {
+  shut("sidebar");
+  if (app.model?.id === id) return;
+  leave();
+  app.model = new SessionModel(id);
+  location.hash = `#/session/${encodeURIComponent(id)}`;
+  byId("prompt").value = app.drafts.get(id) ?? "";
+  grow();
+  byId("empty").hidden = true;
+  transcript.reset();
+  drawSessions();
+  if (app.isConnected) await attach();
+  if (matchMedia("(pointer: fine)").matches) byId("prompt").focus({ preventScroll: true });
+  inspector.refresh();
+}
+
+function leave() {
+  const { model } = app;
+  if (!model) return;
+  app.drafts.set(model.id, byId("prompt").value);
+  if (app.isConnected) app.call("session/detach", { sessionId: model.id }, { again: false }).catch(() => {});
+  dock.reset();
+  app.model = null;
+}
+
+function closeSession() {
+  leave();
+  location.hash = "";
+  byId("prompt").value = "";
+  transcript.list.replaceChildren();
+  drawEmpty();
+  draw();
+  listSoon();
+}
+
+function drawEmpty() {
+  byId("empty").hidden = false;
+  setText(byId("empty-title"), app.sessions.length ? "No session is open" : "No sessions yet");
+  setText(byId("empty-text"), app.sessions.length ? "Choose one on the left, or begin a new one." : "Begin one: it works in a folder, and asks before it changes something.");
+  setText(byId("title"), "greenroom");
+  byId("state").dataset.state = "none";
+  setText(byId("state-text"), "");
+  document.title = "greenroom";
+  byId("plan").hidden = byId("inbox").hidden = true;
+  drawComposer();
+}
+
+/** Follow the open session, from where it was left or anew. */
+async function attach(after = app.model.seq) {
+  const { model } = app;
+  const round = ++app.attach;
+  const params = { sessionId: model.id };
+  if (after != null) params.after = after;
+  if (after != null) model.resume();
+  let attached;
+  try {
+    attached = await app.call("session/attach", params, { again: false });
+  } catch (error) {
+    if (round !== app.attach || app.model !== model || error.code === "lost") return;
+    if (error.code === "unknown_cursor" && after != null) return attach(null);
+    complain(`Could not open the session: ${error.message}`);
+    closeSession();
+    return;
+  }
+  if (app.model !== model) return;
+  model.attached(attached);
+  if (attached.snapshot) transcript.reset();
+  schedule();
+}
+
+function notice(method, params) {
+  if (method === "_greenroom/event") told(params);
+  else if (method === "_greenroom/ended" && params.sessionId === app.model?.id) ended(params);
+}
+
+function told({ event, cut, more }) {
+  const { model } = app;
+  if (!model || event?.sessionId !== model.id) return;
+  model.apply(event, more);
+  model.noteCuts(cut);
+  schedule();
+  if (event.type === "session/status_changed" || event.type === "session/updated") listSoon();
+  if (event.type === "stream/completed" || event.type === "stream/failed") inspector.refresh();
+}
+
+function ended({ reason, after }) {
+  if (reason === "deleted") {
+    say("The session was deleted.");
+    closeSession();
+  } else {
+    attach(after ?? null);
+  }
+}
+
+async function loadOlder() {
+  const { model } = app;
+  const first = model.messages.get(model.order[0]);
+  if (!first) return;
+  try {
+    const page = await app.call("session/messages", { sessionId: model.id, before: first.orderSeq, limit: 30 });
+    const before = model.order.length;
+    model.prepend(page);
+    transcript.prepended(model.order.length - before);
+  } catch (error) {
+    complain(`Could not read older messages: ${error.message}`);
+  }
+}
+
+async function readBlock(messageId, blockId, field) {
+  const { model } = app;
+  const parts = [];
+  let read = 0;
+  try {
+    for (let total = 1; read < total && read < BLOCK_LIMIT; ) {
+      const slice = await app.call("session/block", { sessionId: model.id, messageId, blockId, field, offset: read });
+      total = slice.total;
+      parts.push(slice.text);
+      if (!slice.text) break;
+      read += Array.from(slice.text).length;
+    }
+    model.complete(messageId, blockId, field, parts.join(""));
+    schedule();
+  } catch (error) {
+    complain(`Could not read it: ${error.message}`);
+  }
+}
+
+async function fork(messageId) {
+  const answer = await act("fork here", "session/fork", { sessionId: app.model.id, through: messageId });
+  if (!answer) return;
+  say("A fork was made; this is it.");
+  openSession(answer.session.id);
+}
+
+//// Drawing
+
+let scheduled = false;
+
+function schedule() {
+  if (scheduled) return;
+  scheduled = true;
+  requestAnimationFrame(() => {
+    scheduled = false;
+    draw();
+  });
+}
+
+function draw() {
+  const { model } = app;
+  if (!model) return;
+  const dirty = model.take();
+  if (dirty.status || dirty.settings || dirty.asks) drawStatus(model);
+  transcript.draw(dirty);
+  dock.draw(model, dirty);
+  if (dirty.asks) announceAsk(model);
+  if (dirty.settings && inspector.tab === "settings" && !inspector.panel.contains(document.activeElement)) inspector.refresh();
+  for (const { event } of dirty.notes ? model.notes.splice(0) : []) say(compactionWords(event));
+}
+
+function drawStatus(model) {
+  const { status, settings } = model;
+  const [state, words] = standing({ ...status, hasOpenInteraction: model.interactions.size > 0 });
+  const title = oneLine(settings?.title ?? "", 120) || "Untitled";
+  setText(byId("title"), title);
+  document.title = `${{ asks: "\u25c6 ", works: "\u25cf " }[state] ?? ""}${title} \u00b7 greenroom`;
+  if (byId("state").dataset.state !== state) announce(words);
+  byId("state").dataset.state = state;
+  byId("messages").setAttribute("aria-busy", String(state === "works"));
+  const left = status.until == null ? null : Math.max(0, (status.until - Date.now()) / 1000);
+  const spent = status.since && state === "works" ? Math.floor((Date.now() - status.since) / 1000) : 0;
+  setText(byId("state-text"), `${words}${left != null ? ` in ${seconds(Math.ceil(left))}` : spent > 1 ? ` \u00b7 ${seconds(spent)}` : ""}`);
+  drawComposer();
+}
+
+setInterval(() => {
+  if (app.model && !document.hidden && app.model.status.state === "generating") drawStatus(app.model);
+}, 1000);
+
+let announced = null;
+
+function announceAsk(model) {
+  const ask = model.interactions.values().next().value;
+  if (ask && ask.block.id !== announced) announce(`Waits for your answer: ${oneLine(ask.block.title || ask.block.detail, 200)}`);
+  announced = ask?.block.id ?? null;
+}
+
+function compactionWords({ outcome, tokensBefore, tokensAfter }) {
+  if (outcome === "undone") return "The compaction was undone.";
+  if (outcome === "reset") return "The whole conversation is sent again.";
+  const what = outcome === "summarized" ? "Earlier messages are summarised" : "Earlier messages are left out";
+  return tokensBefore == null ? `${what}.` : `${what}: about ${tokensBefore} tokens became ${tokensAfter ?? 0}.`;
+}
+
+function drawComposer() {
+  const { model } = app;
+  const works = model?.status.state === "generating";
+  const may = app.scopes.has("write");
+  const prompt = byId("prompt");
+  byId("composer").hidden = !model;
+  prompt.disabled = !may;
+  prompt.placeholder = !may ? "This token may only read" : works ? "Queue the next message, or steer this turn" : "Say what to do";
+  byId("stop").hidden = !works || !may;
+  byId("steer").hidden = !works || !may;
+  byId("send").disabled = !may;
+  setText(byId("send"), works ? "Queue" : "Send");
+  setText(byId("hint"), works ? "Enter queues, Ctrl+Enter steers" : "Enter sends, Shift+Enter begins a line");
+}
+
+//// Saying something
+
+async function submit(method) {
+  const { model } = app;
+  const prompt = byId("prompt");
+  const content = prompt.value;
+  if (!model || !content.trim()) return;
+  prompt.value = "";
+  grow();
+  transcript.end();
+  const params = { sessionId: model.id, content, commandId: freshId() };
+  if (method === "steer" && model.openTurn) params.expectedTurn = model.openTurn.id;
+  if (await act(method === "steer" ? "steer" : "send it", method, params)) return;
+  if (app.model === model && !prompt.value) prompt.value = content;
+  grow();
+}
+
+async function stop() {
+  if (app.model?.status.state !== "generating") return;
+  byId("stop").disabled = true;
+  await act("stop", "cancel", { sessionId: app.model.id });
+  byId("stop").disabled = false;
+}
+
+function grow() {
+  const prompt = byId("prompt");
+  prompt.style.height = "auto";
+  if (!prompt.scrollHeight) return;
+  prompt.style.height = `${Math.min(prompt.scrollHeight + 2, innerHeight * 0.4)}px`;
+}
+
+//// Dialogs
+
+async function newSession(agentId) {
+  const { agents } = await app.call("agent/list").catch(() => ({ agents: [] }));
+  const usable = agents.filter((agent) => agent.enabled && agent.unavailable == null);
+  replace(byId("new-agent"), usable.map((agent) => h("option", { value: agent.id, selected: agent.id === agentId }, oneLine(agent.name, 80))));
+  byId("new-workspace").value = (app.model?.settings ?? app.sessions[0]?.settings)?.workspace ?? "";
+  byId("new-name").value = "";
+  byId("new-dialog").showModal();
+}
+
+async function makeSession() {
+  const values = { workspace: byId("new-workspace").value.trim(), title: byId("new-name").value.trim(), agent: byId("new-agent").value,
+    model: byId("new-model").value.trim(), permissionMode: byId("new-mode").value };
+  const params = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== ""));
+  const answer = await act("begin a session", "session/create", params);
+  if (!answer) return;
+  listSoon();
+  openSession(answer.session.id);
+}
+
+let searchRound = 0;
+
+async function search() {
+  const round = ++searchRound;
+  const query = byId("search").value.trim();
+  if (!query) {
+    replace(byId("hits"));
+    setText(byId("search-state"), "");
+    return;
+  }
+  try {
+    const { hits } = await app.call("session/search", { query, limit: 30 });
+    if (round !== searchRound) return;
+    setText(byId("search-state"), hits.length ? count(hits.length, "message") : "Nothing was found.");
+    replace(byId("hits"), hits.map(hitRow));
+  } catch (error) {
+    if (round === searchRound) setText(byId("search-state"), clean(error.message));
+  }
+}
+
+function hitRow(hit) {
+  const open = async () => {
+    byId("search-dialog").close();
+    await openSession(hit.sessionId);
+    draw();
+    for (let tries = 0; tries < 20 && !app.model.messages.has(hit.messageId) && app.model.older; tries++) await loadOlder();
+    draw();
+    if (!transcript.show(hit.messageId)) say("The message is further back in the conversation.");
+  };
+  return h("li", null, h("button", { type: "button", on: { click: open } },
+    h("span", { class: "name", dir: "auto" }, oneLine(hit.title, 80) || "Untitled"), h("time", null, when(hit.updatedAt)),
+    h("span", { class: "snippet", dir: "auto" }, oneLine(hit.snippet, 240))));
+}
+
+//// Keyboard
+
+const KEYS = [
+  ["/", "write a message", () => byId("prompt").focus()],
+  ["a", "allow what is asked", () => dock.first?.press("a")],
+  ["d", "deny it", () => dock.first?.press("d")],
+  ["1 \u2026 9", "choose an answer", null],
+  ["w", "go to what waits for an answer", () => dock.focus()],
+  ["x", "stop the turn", stop],
+  ["j", "next session", () => step(1)],
+  ["k", "session before", () => step(-1)],
+  ["n", "new session", () => newSession()],
+  ["s", "search messages", () => openSearch()],
+  ["f", "filter sessions", () => (reveal("sidebar"), byId("filter").focus())],
+  ["i", "inspector", () => toggle("inspector")],
+  ["g", "go to the latest message", () => transcript.end()],
+  ["?", "this list", () => byId("help-dialog").showModal()],
+];
+const TYPED_KEYS = [
+  ["Enter", "send, or queue while a turn runs"], ["Shift+Enter", "begin a line"], ["Ctrl+Enter", "steer the running turn"],
+  ["Ctrl+.", "stop the turn, also while you write"], ["Escape", "leave the text field, close what is open"],
+];
+
+function onKey(event) {
+  if (event.key === "." && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    stop();
+    return;
+  }
+  if (event.key === "Escape") return escape(event);
+  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || document.querySelector("dialog[open]")) return;
+  if (event.target.matches("input, textarea, select") && event.target.type !== "checkbox") return;
+  if (localStorage.getItem(SINGLE_KEYS) === "off") return;
+  if (/^[1-9]$/.test(event.key) && dock.first?.press(event.key)) {
+    event.preventDefault();
+    return;
+  }
+  const known = KEYS.find(([key, , act]) => key === event.key && act);
+  if (!known) return;
+  event.preventDefault();
+  known[2]();
+}
+
+function escape(event) {
+  if (event.target.matches("input, textarea")) event.target.blur();
+  shut("sidebar");
+  if (isNarrow()) shut("inspector");
+}
+
+function step(by) {
+  const at = app.sessions.findIndex((item) => item.id === app.model?.id);
+  const item = app.sessions[at < 0 ? 0 : at + by];
+  if (item) openSession(item.id);
+}
+
+function openSearch() {
+  byId("search-dialog").showModal();
+  byId("search").select();
+}
+
+//// Panels that fold
+
+const isNarrow = () => matchMedia("(max-width: 1080px)").matches;
+const toggles = { sidebar: "toggle-sidebar", inspector: "toggle-inspector" };
+
+function fold(name, open) {
+  byId("frame").classList.toggle(`with-${name}`, open);
+  byId("frame").classList.toggle(`without-${name}`, !open);
+  byId(toggles[name]).setAttribute("aria-expanded", String(open));
+  if (name === "inspector" && open) inspector.refresh();
+}
+
+const isOpen = (name) => byId(name).getClientRects().length > 0;
+const toggle = (name) => fold(name, !isOpen(name));
+const reveal = (name) => fold(name, true);
+
+// Beside the conversation a panel stays; over it, it goes.
+function shut(name) {
+  const over = matchMedia(name === "sidebar" ? "(max-width: 760px)" : "(max-width: 1080px)").matches;
+  if (over && isOpen(name)) fold(name, false);
+}
+
+//// Beginning
+
+function listen() {
+  for (const [id, name] of [["open-search", "search"], ["open-new", "plus"], ["toggle-sidebar", "menu"], ["toggle-inspector", "panel"], ["open-help", "help"], ["close-inspector", "close"]]) {
+    byId(id).append(icon(name));
+  }
+  const on = (id, type, act) => byId(id).addEventListener(type, act);
+  on("banner-retry", "click", () => app.wire.retry());
+  on("open-search", "click", openSearch);
+  on("open-new", "click", () => newSession());
+  on("empty-new", "click", () => newSession());
+  on("open-help", "click", () => byId("help-dialog").showModal());
+  on("toggle-sidebar", "click", () => toggle("sidebar"));
+  on("toggle-inspector", "click", () => toggle("inspector"));
+  on("close-inspector", "click", () => fold("inspector", false));
+  on("filter", "input", listSoon);
+  on("archived", "change", () => listSessions());
+  on("more-sessions", "click", () => listSessions({ more: true }));
+  on("search", "input", search);
+  on("new-cancel", "click", () => byId("new-dialog").close());
+  on("new-form", "submit", makeSession);
+  on("token-form", "submit", () => {
+    sessionStorage.setItem(TOKEN, byId("token").value);
+    byId("token").value = "";
+    app.wire.retry();
+  });
+  on("token-dialog", "cancel", (event) => event.preventDefault());
+  on("stop", "click", stop);
+  on("steer", "click", () => submit("steer"));
+  on("composer", "submit", (event) => {
+    event.preventDefault();
+    submit("queue");
+  });
+  on("prompt", "input", grow);
+  on("prompt", "keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    submit((event.ctrlKey || event.metaKey) && app.model?.status.state === "generating" ? "steer" : "queue");
+  });
+  on("sessions", "keydown", (event) => {
+    const next = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
+    const row = next && event.target.closest("li")?.[next];
+    if (row) {
+      row.firstChild.focus();
+      event.preventDefault();
+    }
+  });
+  on("single-keys", "change", (event) => localStorage.setItem(SINGLE_KEYS, event.target.checked ? "on" : "off"));
+  byId("single-keys").checked = localStorage.getItem(SINGLE_KEYS) !== "off";
+  replace(byId("keys"), [...KEYS, ...TYPED_KEYS].map(([key, what]) => h("div", null, h("dt", null, h("kbd", null, key)), h("dd", null, what))));
+  document.addEventListener("keydown", onKey);
+  addEventListener("hashchange", () => (location.hash ? openFromAddress() : app.model && closeSession()));
+}
+
+listen();
+drawComposer();
+connect();
