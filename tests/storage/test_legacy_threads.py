@@ -207,6 +207,39 @@ def test_a_summary_is_an_anchor_at_the_place_it_stands_for(
     assert row.settings.system_prompt == "be brief"
 
 
+def test_a_compaction_before_600_messages_is_an_event_that_moves_none(
+    store: Store, tmp_path: Path
+) -> None:
+    path = tmp_path / "old.db"
+    with database(path, NEWER) as db:
+        put_session(db, "long")
+        for order in range(1, 4):
+            put_message(db, "long", order, "user", content="before")
+        about = {"messageType": "compaction", "compactionStatus": "compacted"}
+        content = [{"type": "content", "content": "indicatorword"}]
+        put_message(db, "long", 4, "assistant", content=content, metadata=about)
+        for order in range(5, 605):
+            put_message(db, "long", order, "user", content="behind")
+    done = take(store, path)
+    scope = session_of(done, "long")
+    newest = store.messages(scope, limit=500)
+    assert [m.order_seq for m in newest] == list(range(104, 604))
+    assert store.message_count(scope) == 603
+    facts = [entry.fact for entry in tape(store, scope)]
+    indicators = [f for f in facts if f.name == "message/compaction_indicator"]
+    assert [(f.kind, f.payload) for f in indicators] == [
+        ("event", '{"beforeOrderSeq":4}')
+    ]
+    # One revision each: nobody was moved to make room.
+    assert len({f.source_id for f in facts if f.name == "message/recorded"}) == sum(
+        f.name == "message/recorded" for f in facts
+    )
+    store.index_pending()
+    assert store.search("indicatorword") == []
+    assert store.search_tape(scope, "indicatorword") == []
+    assert verify_session(store, scope) == []
+
+
 @pytest.mark.contract("PER-10")
 def test_the_old_tables_are_never_written(store: Store, tmp_path: Path) -> None:
     for make in (newer_file, oldest_file):

@@ -37,6 +37,7 @@ SESSION_FORKED: Final = "session/forked"
 SESSION_REWOUND: Final = "session/rewound"
 MESSAGE_RECORDED: Final = "message/recorded"
 MESSAGE_RETRACTED: Final = "message/retracted"
+COMPACTION_INDICATOR: Final = "message/compaction_indicator"
 PLAN_UPDATED: Final = "plan/updated"
 INPUT_RECORDED: Final = "input/recorded"
 RUN_ACKNOWLEDGED: Final = "recovery/run_acknowledged"
@@ -80,7 +81,7 @@ _AUDIT_NAMES: Final = frozenset(
         MESSAGE_RETRACTED,
         SESSION_FORKED,
         SESSION_REWOUND,
-        "message/compaction_indicator",
+        COMPACTION_INDICATOR,
         BACKFILLED,
         RUN_ACKNOWLEDGED,
         OPERATION_RECONCILED,
@@ -93,6 +94,16 @@ class Retracted(msgspec.Struct, frozen=True, rename="camel"):
     """Payload of ``message/retracted``: the message leaves transcript and view."""
 
     message_id: MessageId
+
+
+class CompactionIndicator(msgspec.Struct, frozen=True, rename="camel"):
+    """Payload of ``message/compaction_indicator``: where somebody compacted (TAP-07).
+
+    An event that has no place of its own in the transcript, so no message moves for it.
+    """
+
+    before_order_seq: int
+    """The place of the message that it stands before."""
 
 
 class Archived(msgspec.Struct, frozen=True):
@@ -269,6 +280,20 @@ def message_fact(record: MessageRecord, *, revision: int = 0) -> Fact:
         provenance_key=(
             f"message:{record.id}:revision:{stamp}:{sha256_hex(payload)[:16]}"
         ),
+    )
+
+
+def indicator_fact(before: int, *, revision: str, source: SourceType) -> Fact:
+    """Return the fact that somebody compacted before the message at place *before*.
+
+    *revision* tells this compaction from every other one of the session.
+    """
+    return Fact(
+        kind=FactKind.EVENT,
+        name=COMPACTION_INDICATOR,
+        source_type=source,
+        source_id=revision,
+        payload=canonical_json(CompactionIndicator(before)),
     )
 
 

@@ -106,6 +106,7 @@ def metadata_of(text: str) -> MessageMetadata:
     return MessageMetadata(
         model=_text(old.get("model"))[:_SHORT] or None,
         provider=_text(old.get("provider"))[:_SHORT] or None,
+        message_type="compaction" if old.get("messageType") == "compaction" else None,
         **counts,
     )
 

@@ -42,7 +42,13 @@ from .._store import Reader, Store
 from .._values import Appended, Grant, Held, Member
 from ..exchange import ExportedSession, ended_revisions, export_session
 from ..memory import MemoryStore
-from ..names import message_fact, settings_fact, start_fact, tool_facts
+from ..names import (
+    indicator_fact,
+    message_fact,
+    settings_fact,
+    start_fact,
+    tool_facts,
+)
 from ..sessions import MAX_TITLE
 from ..tape import Tape
 from ._blocks import blocks_of
@@ -265,7 +271,10 @@ class _Making:
         orders: list[int] = []
         batch: list[Fact] = []
         size = 0
-        for old in self.threads.messages(thread):
+        for number, old in enumerate(self.threads.messages(thread), 1):
+            if old.metadata.message_type == "compaction":
+                batch.append(_indicator(thread, number, len(orders) + 1))
+                continue
             orders.append(old.order)
             if old.problem:
                 self.report.add(
@@ -343,6 +352,11 @@ class _Making:
 
     def _time(self, at: float) -> float:
         return min(at or self.now, self.now)
+
+
+def _indicator(thread: Thread, number: int, before: int) -> Fact:
+    revision = f"{thread.identity}.{number}"
+    return indicator_fact(before, revision=revision, source=SourceType.MIGRATION)
 
 
 def _summary_fact(thread: Thread, cursor: int) -> Fact:
