@@ -45,6 +45,7 @@ from greenroom.actors.gates import (
     BeingDeletedError as BeingDeletedError,
     StillUsedError as StillUsedError,
 )
+from greenroom.actors.gauges import gauges
 from greenroom.actors.hooks import (
     CommandHook as CommandHook,
     Hook as Hook,
@@ -451,6 +452,10 @@ class Engine:
     def tree(self) -> tuple[ActorInfo, ...]:
         """Return every actor: path, state, mailbox, deadline."""
         return self._system.tree()
+
+    def metrics(self) -> dict[str, float]:
+        """Return counts of this moment, and sizes in bytes, by name."""
+        return gauges(self.tree(), self._sessions.loaded, self._world.writer)
 
     def _handle(self, session_id: SessionId) -> SessionHandle:
         return SessionHandle(session_id, self._sessions, self._readers, self._world.ids)
