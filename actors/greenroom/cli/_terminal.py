@@ -37,6 +37,7 @@ from greenroom.protocol import (
     StreamUpdated,
     TextBlock,
     ToolCallBlock,
+    newest_status,
 )
 
 from ._diff import diff_lines
@@ -111,7 +112,7 @@ class Terminal:
     """The item that the cursor stands right behind."""
     _at_line_start: bool = True
     _has_status_line: bool = False
-    _status_version: int = -1
+    _status: StatusChanged | None = None
     _plan_revision: int = -1
     _ended: tuple[RunId | None, str | None] | None = None
 
@@ -266,9 +267,9 @@ class Terminal:
         self._line(style, one_line(ending_words(metadata), 2_000))
 
     def _show_status(self, status: StatusChanged) -> None:
-        if status.version < self._status_version:
+        self._status = newest_status(self._status, status)
+        if self._status is not status:
             return
-        self._status_version = status.version
         words = wait_words(status)
         if self._live:
             self._show_passing(words)

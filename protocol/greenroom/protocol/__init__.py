@@ -140,6 +140,7 @@ from ._events import (
     StreamFailed as StreamFailed,
     StreamUpdated as StreamUpdated,
     WaitReason as WaitReason,
+    newest_status as newest_status,
     rate_limit_notice as rate_limit_notice,
 )
 from ._facts import (

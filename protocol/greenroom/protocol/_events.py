@@ -303,3 +303,19 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     plan: Plan | None = None
     inputs: tuple[PendingInput, ...] = ()
     """What waits for its turn, in the order in which it is let in."""
+
+    @property
+    def status(self) -> StatusChanged:
+        """The status as it was then, to be held or ignored like any other."""
+        return StatusChanged(
+            session_id=self.session_id, version=self.status_version, state=self.state
+        )
+
+
+def newest_status(held: StatusChanged | None, told: StatusChanged) -> StatusChanged:
+    """Return which of two statuses of a session a client holds (SES-22).
+
+    The one that it has, if that is newer than what it is *told*. Of equal versions the
+    later word counts: it says how long a wait still takes.
+    """
+    return told if held is None or held.version <= told.version else held

@@ -201,12 +201,15 @@ class Sessions:
     def hub(self, session_id: SessionId) -> Hub:
         """Return the session's hub, loaded or not.
 
-        Its versions go on above those of every hub that was forgotten, so that a
-        client never takes news for old (SES-22).
+        Its versions go on above those of every hub that was forgotten, in this process
+        and in those before it, so that a client never takes news for old (SES-22).
         """
         hub = self._hubs.get(session_id)
         if hub is None:
-            hub = self._hubs[session_id] = Hub(session_id, version=self._version)
+            # Nothing of a status is stored. A clock in milliseconds runs ahead of
+            # whatever counts changes of a status, and is a safe integer everywhere.
+            begun = max(self._version, int(self.world.clock.now() * 1_000))
+            hub = self._hubs[session_id] = Hub(session_id, version=begun)
         return hub
 
     def release_hub(self, session_id: SessionId) -> None:
