@@ -25,6 +25,7 @@ from greenroom.protocol import (
     ItemId,
     MessageId,
     MessageRecord,
+    MessageRetracted,
     MessagesChanged,
     Plan,
     PlanUpdated,
@@ -137,7 +138,12 @@ class Terminal:
                 self._show_plan(event.plan)
             case CompactionChanged():
                 self.note(compaction_words(event))
-            case SessionUpdated() | InteractionSettled() | InputsChanged():
+            case (
+                SessionUpdated()
+                | InteractionSettled()
+                | InputsChanged()
+                | MessageRetracted()
+            ):
                 # The answer is shown with its message.
                 pass
             case _:

@@ -17,6 +17,7 @@ from ._events import (
     Event,
     InputsChanged,
     InteractionSettled,
+    MessageRetracted,
     MessagesChanged,
     Plan,
     PlanUpdated,
@@ -26,6 +27,7 @@ from ._events import (
     StreamFailed,
 )
 from ._facts import TapeEntry
+from ._ids import MessageId
 from ._messages import ActionBlock, MessageRecord, interaction_end
 from ._pending import PendingInput
 from .context import SUMMARY_RESET, Boundary, boundary_of
@@ -52,6 +54,9 @@ def _events_of(entry: TapeEntry) -> tuple[Event, ...]:
             message = msgspec.json.decode(payload, type=MessageRecord)
             changed = MessagesChanged(session_id=session_id, seq=seq, message=message)
             return changed, *_settled(changed), *_end_of_stream(changed)
+        case "message/retracted":
+            gone = msgspec.json.decode(payload, type=_Retracted).message_id
+            return (MessageRetracted(session_id=session_id, seq=seq, message_id=gone),)
         case "plan/updated":
             plan = msgspec.json.decode(payload, type=Plan)
             return (PlanUpdated(session_id=session_id, seq=seq, plan=plan),)
@@ -64,6 +69,10 @@ def _events_of(entry: TapeEntry) -> tuple[Event, ...]:
         case _:
             boundary = boundary_of(entry)
             return () if boundary is None else (_compaction(entry, boundary),)
+
+
+class _Retracted(msgspec.Struct, rename="camel"):
+    message_id: MessageId
 
 
 def _compaction(entry: TapeEntry, boundary: Boundary) -> CompactionChanged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +16,13 @@ from greenroom.actors.sessions import (
     Session,
     UnknownCursorError,
 )
-from greenroom.protocol import DiskFullError, TextBlock
+from greenroom.protocol import (
+    DiskFullError,
+    MessageRetracted,
+    MessagesChanged,
+    SessionUpdated,
+    TextBlock,
+)
 from greenroom.protocol.context import (
     Reconstruction,
     newest_boundary,
@@ -51,6 +58,20 @@ def loaded(stage) -> Session:
     found = stage.session._sessions.loaded(stage.session.id)
     assert found is not None
     return found.session
+
+
+async def until(feed: Any, is_last: Callable[[Any], bool]) -> list[Any]:
+    """Return the events up to the first one for which *is_last* holds."""
+    seen = []
+    async for event in feed:
+        seen.append(event)
+        if is_last(event):
+            return seen
+    raise AssertionError("the feed has ended")
+
+
+def durable(events: list[Any]) -> list[Any]:
+    return [event for event in events if hasattr(event, "seq")]
 
 
 async def said(session) -> list[str]:
@@ -213,22 +234,45 @@ async def test_a_rewind_that_could_not_be_written_is_done_by_the_next(
     stage.check_laws()
 
 
-async def test_who_watches_is_to_follow_anew(tmp_path):
-    async with open_stage(tmp_path, replies(DONE, DONE)) as stage:
-        await stage.session.prompt("one")
+async def test_who_watches_is_told_what_is_taken_back_live_and_after_a_cursor(tmp_path):
+    async with open_stage(tmp_path, replies(DONE, DONE, DONE)) as stage:
+        session = stage.session
+        first = await session.prompt("one")
+        await session.prompt("two")
+        gone = [message.id for message in (await session.messages())[2:]]
         cursor = len(stage.tape())
-        async with stage.session.follow(after=cursor) as events:
-            await stage.session.rewind(None)
-            assert [event async for event in events if hasattr(event, "seq")] == []
-        with pytest.raises(UnknownCursorError, match="was taken back since"):
-            async with stage.session.follow(after=cursor):
-                pass
-        async with stage.session.follow() as anew:
-            assert anew.snapshot is not None
-            assert anew.snapshot.messages == ()
-            seq = anew.snapshot.seq
-        async with stage.session.follow(after=seq):
-            pass
+        async with session.follow(after=cursor) as live:
+            await session.rewind(first.message.id)
+            await session.configure(title="end")
+            seen = await until(live, lambda e: isinstance(e, SessionUpdated))
+        told = [event for event in seen if isinstance(event, MessageRetracted)]
+        assert [event.message_id for event in told] == gone
+        assert [event.seq for event in told] == [cursor + 1, cursor + 2]
+        async with session.follow(after=cursor) as again:
+            replayed = await until(again, lambda e: isinstance(e, SessionUpdated))
+        assert durable(replayed) == durable(seen)
+
+
+async def test_a_transcript_kept_by_events_is_the_session_after_a_rewind(tmp_path):
+    async with open_stage(tmp_path, replies(*[DONE] * 3)) as stage:
+        session = stage.session
+        first = await session.prompt("one")
+        async with session.follow() as live:
+            assert live.snapshot is not None
+            kept = {message.id: message for message in live.snapshot.messages}
+            await session.prompt("two")
+            await session.rewind(first.message.id)
+            await session.prompt("three")
+            await session.configure(title="end")
+            for event in await until(live, lambda e: isinstance(e, SessionUpdated)):
+                match event:
+                    case MessagesChanged(message=message):
+                        kept[message.id] = message
+                    case MessageRetracted(message_id=gone):
+                        del kept[gone]
+                    case _:
+                        pass
+        assert list(kept) == [message.id for message in await session.messages()]
 
 
 async def test_a_command_of_a_message_that_was_taken_back_is_not_taken_again(tmp_path):

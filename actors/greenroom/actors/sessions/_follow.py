@@ -28,7 +28,7 @@ from greenroom.protocol import (
     events_of,
     item_kind,
 )
-from greenroom.storage import SESSION_REWOUND, Reader, SessionRow
+from greenroom.storage import Reader, SessionRow
 
 from ._hub import Feed, Hub, Sink, SlowWatcherError, Told
 from ._ports import StoreReaders
@@ -42,8 +42,7 @@ SLICE: Final = 256
 
 
 class UnknownCursorError(GreenroomError):
-    """The cursor is none of this session: nothing has that sequence number yet, or
-    what it has seen was taken back."""
+    """The cursor is none of this session: nothing has that sequence number yet."""
 
     code = "unknown_cursor"
     hint = "follow without a cursor to begin with a snapshot"
@@ -55,8 +54,6 @@ class _Seen:
     messages: list[MessageRecord]
     plan: Plan | None
     inputs: tuple[PendingInput, ...]
-    rewound: int
-    """Where messages were last taken back; no event tells of one that was."""
 
 
 @final
@@ -181,8 +178,7 @@ async def follow(
 
     Raises:
         SessionNotFoundError: there is no such session.
-        UnknownCursorError: *after* is beyond the end of the tape, or negative, or from
-            before messages were taken back.
+        UnknownCursorError: *after* is beyond the end of the tape, or negative.
     """
     follower = await start_following(sessions, readers, session_id, after)
     try:
@@ -209,11 +205,6 @@ async def start_following(
         active = _active(sessions, session_id)
         _catch_up(hub, feed, active)
         head = seen.row.head
-        if after is not None and after < seen.rewound:
-            raise UnknownCursorError(
-                f"can't follow after {after}: the conversation of session "
-                f"{session_id[:80]!r} was taken back since"
-            )
         if after is None:
             snapshot = _snapshot(hub, seen, active)
             return Follower(snapshot, feed, readers, head, head, release)
@@ -234,9 +225,7 @@ def _look(reader: Reader, session_id: SessionId) -> _Seen:
         raise SessionNotFoundError(session_id)
     messages = reader.messages(session_id, None, SNAPSHOT_MESSAGES)
     inputs = reader.pending_inputs(session_id).rows
-    taken_back = reader.named(session_id, SESSION_REWOUND, limit=1)
-    rewound = taken_back[0].seq if taken_back else 0
-    return _Seen(row, messages, reader.plan(session_id), inputs, rewound)
+    return _Seen(row, messages, reader.plan(session_id), inputs)
 
 
 def _active(sessions: Sessions, session_id: SessionId) -> ActiveRun | None:

@@ -222,7 +222,7 @@ class SessionHandle:
         It is the end of a turn, or ``None`` for the beginning. What is taken back stays
         on the tape. With *files*, what ``write`` and ``edit`` changed in those turns is
         put back first, all of it or, if one file was changed since, nothing; what
-        commands did is not. A *dry_run* only tells. Watchers are to follow anew.
+        commands did is not. A *dry_run* only tells. Watchers are told of each message.
 
         Raises:
             RewindRefusedError: not at rest, no such place, or the files say no.

@@ -349,7 +349,6 @@ async def _retract(
         entry = head - 1
         moved = attrs.evolve(boundary, entry=entry, state=_state(boundary, last))
         session.history.move_boundary(moved)
-    session.hub.close()
 
 
 async def _boundary(session: Session, last: int) -> Boundary | None:

@@ -25,6 +25,7 @@ from ..._events import (
     Event,
     InputsChanged,
     InteractionSettled,
+    MessageRetracted,
     MessagesChanged,
     PlanUpdated,
     SessionSettings,
@@ -122,6 +123,7 @@ class Narration:
                 return self._settings(settings)
             case (
                 StatusChanged()
+                | MessageRetracted()
                 | StreamCompleted()
                 | StreamFailed()
                 | InteractionSettled()
