@@ -30,7 +30,7 @@ THIRD_PARTY: Final = {
     "protocol": VALUES,
     "storage": VALUES | {"apsw"},
     "actors": frozenset(
-        requirement.split(">=")[0].replace("-", "_")
+        requirement.split(">=")[0].removesuffix("-api").replace("-", "_")
         for requirement in (
             *PROJECT["dependencies"],
             *chain.from_iterable(PROJECT["optional-dependencies"].values()),

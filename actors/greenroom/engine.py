@@ -80,6 +80,13 @@ from greenroom.actors.memory import (
     MemoryPort as MemoryPort,
     StoreMemory,
 )
+from greenroom.actors.logs import JsonLines as JsonLines
+from greenroom.actors.observers import (
+    Observer as Observer,
+    Telemetry as Telemetry,
+    open_observer,
+    tell_both,
+)
 from greenroom.actors.opening import (
     WorkspaceError as WorkspaceError,
     join,
@@ -485,6 +492,7 @@ async def open_engine(
     compaction: Strategy | None = None,
     hooks: Iterable[Hook] = (),
     memory: MemoryPort | None = None,
+    telemetry: Telemetry | None = None,
 ) -> AsyncGenerator[Engine]:
     """Open an engine on a state folder and close it again, bounded.
 
@@ -522,6 +530,8 @@ async def open_engine(
             run; see `Hook` for its form, `CommandHook` and `Webhook` for ready ones.
         memory: how agents remember, if they do (``memoryEnabled``); without one, by the
             words of what was said (SKL-07, SKL-08).
+        telemetry: who makes spans and metrics of what runs do: `OpenTelemetry` of
+            `greenroom.otel`, say. Without one nothing is made.
 
     Raises:
         StorageError: the state can't be used; nothing was started.
@@ -540,6 +550,7 @@ async def open_engine(
         storage = lent_storage(store, member, clock)
     async with (
         storage as (writer, readers),
+        open_observer(telemetry, clock) as observer,
         open_system(clock=clock, ids=ids, gc_thresholds=gc_thresholds) as system,
     ):
         # First, so that it ends last: the end of a run is told, too.
@@ -586,7 +597,7 @@ async def open_engine(
                 clock.now,
             ),
             gates=gates,
-            tell_hooks=tell_hooks,
+            tell_hooks=tell_both(tell_hooks, observer),
             prepare=Resources(skills, Environment(work)),
             contribute=Contributions(recalls, agents, system.reaper),
             turn_settled=ingestion.after_turn,

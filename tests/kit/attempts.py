@@ -20,13 +20,16 @@ from greenroom.protocol import (
     MessageId,
     ModelRequest,
     RunId,
+    SessionId,
     StreamEvent,
     TextPart,
     UserMessage,
 )
 
 REQUEST = ModelRequest(model="m", messages=(UserMessage((TextPart("hi"),)),))
-IDENTITY = AttemptIdentity(RunId("run"), MessageId("message"), "p", "m", "chat")
+IDENTITY = AttemptIdentity(
+    RunId("run"), MessageId("message"), "p", "m", "chat", SessionId("session")
+)
 
 HANG = object()
 """In a stream: nothing more comes."""

@@ -127,6 +127,7 @@ async def open_stage(
     hooks: Iterable[Any] = (),
     compaction: Any = None,
     memory: Any = None,
+    telemetry: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Stage]:
     """Open an engine in *tmp_path* with one session, or an old one by its id."""
@@ -143,6 +144,7 @@ async def open_stage(
         hooks=hooks,
         compaction=compaction,
         memory=memory,
+        telemetry=telemetry,
     ) as engine:
         if session_id is None:
             session = await engine.create_session(workspace=workspace, **settings)

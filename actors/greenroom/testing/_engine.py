@@ -16,6 +16,7 @@ from greenroom.engine import (
     MemoryPort,
     RateLimit,
     Strategy,
+    Telemetry,
     open_engine,
 )
 from greenroom.storage import MemoryStore
@@ -35,6 +36,7 @@ async def open_test_engine(
     hooks: Iterable[Hook] = (),
     memory: MemoryPort | None = None,
     compaction: Strategy | None = None,
+    telemetry: Telemetry | None = None,
 ) -> AsyncGenerator[Engine]:
     """Open an engine whose state is in *folder*; equal seeds make equal ids.
 
@@ -49,6 +51,7 @@ async def open_test_engine(
         hooks=hooks,
         memory=memory,
         compaction=compaction,
+        telemetry=telemetry,
         tools=tools,
         builtin=builtin,
         clock=FixedClock(EPOCH),

@@ -260,6 +260,14 @@ from ._messages import (
     UserMessage as UserMessage,
     interaction_end as interaction_end,
 )
+from ._notices import (
+    AttemptEnd as AttemptEnd,
+    AttemptStart as AttemptStart,
+    Notice as Notice,
+    SessionLoaded as SessionLoaded,
+    SessionUnloaded as SessionUnloaded,
+    TurnEnd as TurnEnd,
+)
 from ._pairing import sendable_arguments as sendable_arguments
 from ._pending import (
     Delivery as Delivery,

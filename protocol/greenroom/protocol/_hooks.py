@@ -41,6 +41,9 @@ class SessionStart(
     session_id: SessionId
     run_id: RunId
     message_id: MessageId
+    agent_id: str
+    provider: str
+    model: str
 
 
 class UserPromptSubmit(
@@ -60,7 +63,10 @@ class PreToolUse(
 
     session_id: SessionId
     run_id: RunId
+    message_id: MessageId
     item_id: ItemId
+    call_id: str
+    """The provider's name for the call."""
     tool: str
     arguments: str
 
@@ -72,6 +78,7 @@ class PostToolUse(
 
     session_id: SessionId
     run_id: RunId
+    message_id: MessageId
     item_id: ItemId
     tool: str
     response: str
@@ -88,6 +95,7 @@ class PostToolUseFailure(
 
     session_id: SessionId
     run_id: RunId
+    message_id: MessageId
     item_id: ItemId
     tool: str
     response: str
@@ -100,6 +108,7 @@ class PermissionRequest(
 
     session_id: SessionId
     run_id: RunId
+    message_id: MessageId
     interaction_id: ItemId
     origin: str
     title: str
@@ -117,6 +126,7 @@ class RunEnd(
 
     session_id: SessionId
     run_id: RunId
+    message_id: MessageId
     outcome: RunOutcome
     reason: str
     user_stop: bool

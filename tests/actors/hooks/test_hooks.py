@@ -49,6 +49,7 @@ def ended(outcome: Any) -> RunEnd:
     return RunEnd(
         session_id=SessionId("s"),
         run_id=RunId("r"),
+        message_id=MessageId("m"),
         outcome=outcome,
         reason="complete",
         user_stop=False,
@@ -158,6 +159,7 @@ async def test_what_waits_when_the_engine_stops_is_still_told() -> None:
             PermissionRequest(
                 session_id=SessionId("s"),
                 run_id=RunId("r"),
+                message_id=MessageId("m"),
                 interaction_id=ItemId("i"),
                 origin="question",
                 title="which?",

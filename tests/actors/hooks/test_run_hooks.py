@@ -18,6 +18,7 @@ from greenroom.protocol import (
     MAX_HOOK_TEXT,
     HookEvent,
     JournalError,
+    Notice,
     PermissionRequest,
     PostToolUse,
     PostToolUseFailure,
@@ -58,8 +59,9 @@ def trace_of(stage: Stage) -> tuple[list[Any], RecordSpy]:
     assert loaded is not None
     tell = loaded.session.ports.tell_hooks
 
-    def noted(event: HookEvent) -> None:
-        spy.log.append((type(event).__name__, "hook"))
+    def noted(event: Notice) -> None:
+        if isinstance(event, HookEvent):
+            spy.log.append((type(event).__name__, "hook"))
         tell(event)
 
     loaded.session.ports = attrs.evolve(loaded.session.ports, tell_hooks=noted)

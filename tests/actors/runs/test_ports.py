@@ -26,6 +26,7 @@ from greenroom.testing import Call, Halt, RecordingTool, RehearsalProvider, Say
 ALLOWED = {
     "greenroom.actors.backend",
     "greenroom.actors.kernel",
+    "greenroom.actors.logs",
     "greenroom.actors.providers",
     "greenroom.actors.tools",
     "greenroom.protocol",

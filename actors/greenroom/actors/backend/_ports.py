@@ -22,12 +22,12 @@ from greenroom.protocol import (
     ChatMessage,
     ContributionMade,
     Fact,
-    HookEvent,
     ItemId,
     JournalRecord,
     MessageId,
     MessageRecord,
     ModelRequest,
+    Notice,
     PlanEntry,
     ProviderFailure,
     RecoveryLatch,
@@ -261,7 +261,7 @@ def _always_current(_: int) -> bool:
     return True
 
 
-def _no_hooks(_: HookEvent) -> None:
+def _no_hooks(_: Notice) -> None:
     pass
 
 
@@ -305,8 +305,9 @@ class RunPorts:
     last_request: Callable[[MessageId], Awaitable[int]] | None = None
     """Reads how far the requests of a message got, from durable evidence (RUN-04).
     ``None``: its metadata is all there is."""
-    tell_hooks: Callable[[HookEvent], None] = _no_hooks
-    """Tells what happened, after it is on disk; never waits, never raises (SKL-10)."""
+    tell_hooks: Callable[[Notice], None] = _no_hooks
+    """Tells hooks and the observer what happened, after it is on disk; never waits,
+    never raises (SKL-10)."""
 
 
 @attrs.frozen

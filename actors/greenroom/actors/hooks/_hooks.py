@@ -22,7 +22,7 @@ from greenroom.actors.kernel import (
     Ref,
     Stop,
 )
-from greenroom.protocol import HookEvent, hook_names
+from greenroom.protocol import HookEvent, Notice, hook_names
 
 _LOG: Final = logging.getLogger("greenroom.hooks")
 
@@ -76,9 +76,9 @@ class Hooks:
             made._told.append(_Told(hook, ref))
         return made
 
-    def __call__(self, event: HookEvent) -> None:
+    def __call__(self, event: Notice) -> None:
         """Have every hook told that wants *event*. Never waits, never raises."""
-        if not self._told:
+        if not self._told or not isinstance(event, HookEvent):
             return
         names = hook_names(event)
         for told in self._told:
@@ -86,7 +86,7 @@ class Hooks:
                 told.tell(event)
 
 
-def no_hooks(event: HookEvent) -> None:
+def no_hooks(event: Notice) -> None:
     """Tell nobody."""
 
 

@@ -33,6 +33,8 @@ from greenroom.actors.providers import (
 )
 from greenroom.protocol import (
     MAX_SAFE_INTEGER,
+    AttemptEnd,
+    AttemptStart,
     AttemptTrace,
     Counters,
     Fact,
@@ -48,6 +50,7 @@ from greenroom.protocol import (
     RetryDecision,
     RetryVerdict,
     RunId,
+    SessionId,
     SourceType,
     Stop,
     StreamEvent,
@@ -125,6 +128,7 @@ class AttemptIdentity:
     provider: str
     model: str
     origin: RequestOrigin
+    session_id: SessionId
 
 
 @final
@@ -331,6 +335,7 @@ class Attempts:
     async def _send(self, request: ModelRequest) -> _Attempt:
         attempt = _Attempt()
         self._trace(request)
+        self.ports.tell_hooks(_attempt_start(self.identity, self.progress.counters))
         try:
             stream = self.ports.provider.stream(
                 request, waiting=self.ports.watchers.waiting
@@ -398,6 +403,9 @@ class Attempts:
             if self.ports.recovery is not None:
                 self.ports.recovery.noticed(pressure)
         self.ports.record.append_soon(facts)
+        self.ports.tell_hooks(
+            _attempt_end(self.identity, self.progress.counters, attempt, verdict)
+        )
         return verdict
 
     def _decide(self, attempt: _Attempt) -> RetryVerdict:
@@ -519,6 +527,39 @@ def attempt_fact(
         provenance_key=(
             f"attempt:{identity.run_id}:{counters.request_seq}:{counters.attempt}"
         ),
+    )
+
+
+def _attempt_start(identity: AttemptIdentity, counters: Counters) -> AttemptStart:
+    return AttemptStart(
+        session_id=identity.session_id,
+        run_id=identity.run_id,
+        message_id=identity.message_id,
+        request_seq=counters.request_seq,
+        attempt=counters.attempt,
+        provider=identity.provider,
+        model=identity.model,
+    )
+
+
+def _attempt_end(
+    identity: AttemptIdentity,
+    counters: Counters,
+    attempt: _Attempt,
+    verdict: RetryVerdict,
+) -> AttemptEnd:
+    fault = None if attempt.aborted else attempt.fault
+    return AttemptEnd(
+        session_id=identity.session_id,
+        run_id=identity.run_id,
+        message_id=identity.message_id,
+        request_seq=counters.request_seq,
+        attempt=counters.attempt,
+        status=_status(attempt),
+        stop_reason=attempt.stop and attempt.stop.reason,
+        error=fault and (fault.code or classify_failure(fault)),
+        retries=verdict.decision is RetryDecision.RETRY_SCHEDULED,
+        usage=attempt.usage,
     )
 
 

@@ -27,7 +27,12 @@ from greenroom.protocol import (
 def session_start(plan: RunPlan) -> SessionStart:
     """Return that the run of *plan* is registered."""
     return SessionStart(
-        session_id=plan.session_id, run_id=plan.run_id, message_id=plan.message.id
+        session_id=plan.session_id,
+        run_id=plan.run_id,
+        message_id=plan.message.id,
+        agent_id=plan.settings.agent_id,
+        provider=plan.settings.provider,
+        model=plan.settings.model,
     )
 
 
@@ -36,7 +41,9 @@ def pre_tool_use(plan: RunPlan, call: ToolCallBlock) -> PreToolUse:
     return PreToolUse(
         session_id=plan.session_id,
         run_id=plan.run_id,
+        message_id=plan.message.id,
         item_id=call.id,
+        call_id=_text(call.call_id),
         tool=_text(call.name),
         arguments=_text(call.arguments),
     )
@@ -50,6 +57,7 @@ def post_tool_use(
     return form(
         session_id=plan.session_id,
         run_id=plan.run_id,
+        message_id=plan.message.id,
         item_id=call.id,
         tool=_text(call.name),
         response=_text(result.text),
@@ -67,6 +75,7 @@ def permission_requests(
             yield PermissionRequest(
                 session_id=plan.session_id,
                 run_id=plan.run_id,
+                message_id=plan.message.id,
                 interaction_id=block.id,
                 origin=block.origin,
                 title=_text(block.title),
@@ -79,6 +88,7 @@ def run_end(plan: RunPlan, terminal: Terminal, usage: Usage | None) -> RunEnd:
     return RunEnd(
         session_id=plan.session_id,
         run_id=plan.run_id,
+        message_id=plan.message.id,
         outcome=terminal.outcome,
         reason=terminal.stop_reason,
         user_stop=terminal.stop_reason == "user_stop",

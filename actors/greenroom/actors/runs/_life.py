@@ -21,7 +21,6 @@ from greenroom.actors.backend import (
     RunPorts,
 )
 from greenroom.actors.kernel import Context
-from greenroom.actors.logs import LogIds, bind_log_ids
 from greenroom.protocol import (
     ChatMessage,
     Counters,
@@ -88,8 +87,6 @@ class Run:
             ExceptionGroup: it failed, and could not be settled either (RUN-12).
             CommittedProjectionError: the terminal is durable, the message is not.
         """
-        plan = self.active.plan
-        bind_log_ids(LogIds(plan.session_id, plan.message.id, plan.run_id))
         await self._continue_numbers()
         await self._prepare()
         await self._begin()

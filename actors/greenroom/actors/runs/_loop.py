@@ -201,6 +201,7 @@ class Loop:
             provider=plan.settings.provider,
             model=plan.settings.model,
             origin="chat" if first else "resume" if resumed else "tool_loop",
+            session_id=plan.session_id,
         )
 
     def _request(self) -> ModelRequest:

@@ -32,13 +32,15 @@ from greenroom.actors.providers import Provider, RateGate
 from greenroom.actors.tools import INLINE_CHARS, ToolContext, ToolSet
 from greenroom.protocol import (
     GreenroomError,
-    HookEvent,
     MessageRecord,
+    Notice,
     Parts,
     Plan,
     RunId,
     SessionId,
+    SessionLoaded,
     SessionSettings,
+    SessionUnloaded,
     StorageError,
     command_of,
     revisions,
@@ -156,7 +158,7 @@ class SessionWorld:
     """What usage of a provider's model costs."""
     gates: Mapping[str, RateGate] = attrs.field(factory=dict[str, RateGate])
     """One for each provider, by its id."""
-    tell_hooks: Callable[[HookEvent], None] = no_hooks
+    tell_hooks: Callable[[Notice], None] = no_hooks
     """Tells what happened to whoever looks on; never waits (SKL-10)."""
     prepare: Prepare | None = None
     """Gathers what a run begins with beside its tools (SKL-09)."""
@@ -414,6 +416,7 @@ class Sessions:
         ref = self.start(session_id, SessionActor(session))
         loaded = Loaded(ref, session, record.hub)
         self._loaded[session_id] = loaded
+        world.tell_hooks(SessionLoaded(session_id=session_id))
         return loaded
 
     def _record(self, grant: Grant, head: int) -> SessionRecord:
@@ -497,7 +500,8 @@ class Sessions:
             )
 
     def _forget(self, session_id: SessionId) -> None:
-        self._loaded.pop(session_id, None)
+        if self._loaded.pop(session_id, None) is not None:
+            self.world.tell_hooks(SessionUnloaded(session_id=session_id))
         self._forget_hub(session_id)
 
     def _forget_hub(self, session_id: SessionId) -> None:

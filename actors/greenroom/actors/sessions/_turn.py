@@ -22,9 +22,9 @@ from greenroom.actors.providers import Provider, RateGate
 from greenroom.actors.tools import ToolContext, ToolSet
 from greenroom.protocol import (
     Block,
-    HookEvent,
     ItemId,
     MessageRecord,
+    Notice,
     Parts,
     RunId,
     SessionId,
@@ -94,7 +94,7 @@ class SessionPorts:
     recovery: Recovery | None = None
     cost: Cost = no_price
     """What usage of a provider's model costs; ``None``: not known."""
-    tell_hooks: Callable[[HookEvent], None] = no_hooks
+    tell_hooks: Callable[[Notice], None] = no_hooks
     prepare: Prepare | None = None
     contribute: Contribute | None = None
     views: SessionViews | None = None

@@ -16,11 +16,15 @@ import trio
 
 from greenroom.actors.backend import ActiveRun, RunNotStartedError, RunPlan, RunPorts
 from greenroom.actors.kernel import Ask, CancelCause, Context, Exited, Failed
+from greenroom.actors.logs import LogIds, bind_log_ids
 from greenroom.protocol import (
     InteractionEnd,
     ItemId,
+    MessageRecord,
     RunId,
+    SessionId,
     SessionState,
+    TurnEnd,
     Wake,
     end_of_run,
     interrupted_terminal,
@@ -116,7 +120,14 @@ class Work:
     def _spawn(self, active: ActiveRun, behaviour: Any, ctx: Context[Any]) -> None:  # noqa: ANN401 - a behaviour
         turn = self._turn()
         turn.active, turn.cancelled = active, None
-        turn.ref = ctx.spawn(f"run-{active.plan.run_id}", behaviour, watch=True)
+        plan = active.plan
+        whose = LogIds(plan.session_id, plan.message.id, plan.run_id)
+
+        async def behave(run: Context[Any]) -> None:
+            bind_log_ids(whose)
+            await behaviour(run)
+
+        turn.ref = ctx.spawn(f"run-{plan.run_id}", behave, watch=True)
         self.session.hub.status("generating", active.plan.run_id)
         ctx.deadline(FLUSH_SECONDS, "blocks")
 
@@ -219,6 +230,7 @@ class Work:
         for command_id in turn.commands:
             self.session.waiters.settle(command_id, TurnResult(turn.message))
         self.session.ports.turn_settled(self.session.id, self.session.settings)
+        self.session.ports.tell_hooks(_turn_end(self.session.id, turn.message))
 
     def _fail_turn(self, failure: TurnFailedError) -> None:
         turn = self._turn()
@@ -382,3 +394,8 @@ class Work:
     def _turn(self) -> Turn:
         assert self.session.turn is not None
         return self.session.turn
+
+
+def _turn_end(session_id: SessionId, message: MessageRecord) -> TurnEnd:
+    outcome = message.metadata.run_outcome or "error"
+    return TurnEnd(session_id=session_id, message_id=message.id, outcome=outcome)
