@@ -2,7 +2,8 @@
 
 *Repeatable*: the Hypothesis profile in force derandomises, and trio's scheduler,
 which shuffles on purpose, starts each test from a seed made of the test's name. The
-profile ``dev`` (``--hypothesis-profile=dev``) looks for new examples instead.
+profile ``dev`` (``--hypothesis-profile=dev``) looks for new examples instead, and
+``few`` tries few of them, for a Python that is not the first to be tested.
 
 *Quick*: a test may take 0.25 s. What is measured is processor time, because elapsed
 time grows with whatever else the machine does; and what fails is eight times that,
@@ -49,6 +50,7 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("few", settings.get_profile("ci"), max_examples=8)
 settings.register_profile("dev", deadline=None, print_blob=True)
 settings.load_profile("ci")
 
