@@ -1361,6 +1361,71 @@ def check_marks_are_found_by_their_name(world: World) -> None:
         store.named(S1, "note/taken")
 
 
+def check_a_view_is_found_by_its_id(world: World) -> None:
+    peer = world.join()
+    store = peer.store
+    for scope, at in ((S1, 1.0), (S2, 2.0)):
+        tape = peer.tape(scope)
+        told = [
+            _view_fact(1, {"viewId": f"view_{scope}"}),
+            _view_fact(2, {"viewId": "view_both"}),
+            _view_fact(3, ["view_both"]),
+        ]
+        write(store, tape.append_piece(told, now=at))
+    found = store.view_entry(f"view_{S1}")
+    assert found is not None
+    assert (found.session_id, found.seq) == (S1, 3)
+    assert found.fact == _view_fact(1, {"viewId": f"view_{S1}"})
+    both = store.view_entry("view_both")
+    assert both is not None
+    assert both.session_id == S2
+    assert store.view_entry("view_none") is None
+
+
+def _view_fact(seq: int, payload: Any) -> Fact:
+    return _told("view/assembled", seq, payload)
+
+
+def _told(name: str, seq: int, payload: Any) -> Fact:
+    return Fact(
+        kind=FactKind.EVENT,
+        name=name,
+        source_type=SourceType.RUNTIME_EVENT,
+        source_id="run",
+        source_seq=seq,
+        payload=msgspec.json.encode(payload).decode(),
+    )
+
+
+def check_what_a_compaction_used_is_the_sessions_unless_a_turn_has_it(
+    world: World,
+) -> None:
+    peer = world.join()
+    store, tape = peer.store, peer.tape()
+    usage = {"input": 100, "output": 7, "total": 107}
+    calls = [
+        {"status": "completed", "usage": usage},
+        {"status": "failed", "usage": None},
+        {"status": "completed", "usage": usage, "messageId": MESSAGE},
+    ]
+    facts = [
+        _told("compaction/model_call_completed", n, call)
+        for n, call in enumerate(calls)
+    ]
+    write(store, tape.append_piece(facts, now=1.0))
+    row = store.session(S1)
+    assert row is not None
+    assert (row.input_tokens, row.output_tokens) == (100, 7)
+    assert len(store.named(S1, "compaction/model_call_completed")) == 3
+    assert verify(store) == []
+    less = {"usage": usage | {"total": -1}}
+    bad = _told("compaction/model_call_completed", 9, less)
+    with pytest.raises(RefusedFactError):
+        write(store, tape.append_piece([bad], now=1.0))
+    store.rebuild(S1)
+    assert store.session(S1) == row
+
+
 def check_what_the_tape_says_of_a_request_is_found(world: World) -> None:
     peer = world.join()
     store, tape = peer.store, peer.tape()

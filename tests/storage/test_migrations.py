@@ -10,8 +10,20 @@ import msgspec
 import pytest
 from kit.stores import S1, SETTINGS, SqliteWorld, event, message, write
 
+from greenroom.protocol import Fact, FactKind, SourceType
 from greenroom.storage import message_fact, open_store, settings_fact, verify
 from greenroom.storage.sqlite._migrations import MIGRATIONS
+
+
+def called() -> Fact:
+    """What a compaction asked a model, which no older schema counted."""
+    return Fact(
+        kind=FactKind.EVENT,
+        name="compaction/model_call_completed",
+        source_type=SourceType.RUNTIME_EVENT,
+        source_id="call",
+        payload='{"usage":{"input":30,"output":4,"total":34}}',
+    )
 
 
 @pytest.fixture
@@ -25,6 +37,7 @@ def old(tmp_path: Path) -> Path:
         message_fact(message("hello")),
         message_fact(message("again", name="m2", order=2)),
         event(1, "noted"),
+        called(),
         settings_fact(titled, revision="2"),
     ]
     write(peer.store, tape.append_piece(facts, now=1.0))
@@ -41,6 +54,7 @@ def old(tmp_path: Path) -> Path:
                 f"INSERT INTO {table} ({columns}) SELECT {columns} FROM new.{table}"
             )
         db.execute("UPDATE session SET indexed = head")
+        db.execute("UPDATE session_info SET input_tokens = NULL, output_tokens = NULL")
     return tmp_path / "old"
 
 
@@ -56,6 +70,9 @@ def test_an_old_state_has_all_that_it_had_and_can_be_listed_and_searched(
         assert [row.id for row in store.sessions(agent="default")] == [S1]
         assert store.search("noted") == [(S1, 5)]
         assert [h.message_id for h in store.search_messages("again")] == ["m2"]
+        (row,) = store.sessions()
+        assert (row.input_tokens, row.output_tokens) == (30, 4)
+        assert len(store.named(S1, "compaction/model_call_completed")) == 1
 
 
 def test_settings_that_cannot_be_read_do_not_keep_a_state_from_its_migration(

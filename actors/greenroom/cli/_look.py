@@ -154,11 +154,9 @@ def _inspect_message(
 
 
 def _view(reader: Reader, view_id: str) -> StoredManifest:
-    # Views have no index: they are looked for in the sessions that were used last.
-    for row in reader.sessions(MAX_LISTED):
-        for stored in views_of(_entries(reader, row.id)):
-            if stored.view_id == view_id:
-                return stored
+    entry = reader.view_entry(view_id)
+    for stored in views_of([] if entry is None else [entry]):
+        return stored
     raise CliError(
         f"there is no view {one_line(view_id)!r}",
         hint="list the views of a session with inspect SESSION --views",

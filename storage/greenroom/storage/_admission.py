@@ -36,12 +36,14 @@ from .names import (
     INPUT_RECORDED,
     MESSAGE_RECORDED,
     MESSAGE_RETRACTED,
+    MODEL_CALLED,
     PLAN_UPDATED,
     RUN_ACKNOWLEDGED,
     SESSION_ARCHIVED,
     SESSION_CONFIGURED,
     SESSION_START,
     Archived,
+    ModelCalled,
     Retracted,
     RunAcknowledged,
 )
@@ -60,6 +62,7 @@ _PROJECTED: Final[dict[str, tuple[FactKind, type[msgspec.Struct]]]] = {
     SESSION_CONFIGURED: (FactKind.EVENT, SessionSettings),
     SESSION_ARCHIVED: (FactKind.EVENT, Archived),
     RUN_ACKNOWLEDGED: (FactKind.EVENT, RunAcknowledged),
+    MODEL_CALLED: (FactKind.EVENT, ModelCalled),
 }
 _NAME = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
 

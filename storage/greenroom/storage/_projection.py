@@ -19,6 +19,8 @@ import msgspec
 
 from greenroom.protocol import ActionBlock, MessageRecord
 
+from .names import ModelCalled
+
 
 @attrs.frozen
 class Mark:
@@ -101,6 +103,20 @@ def after_revision(totals: Totals, old: Mark | None, new: Mark) -> Totals:
         output_tokens=_moved(
             totals.output_tokens, old and old.output_tokens, new.output_tokens
         ),
+    )
+
+
+def after_call(totals: Totals, call: ModelCalled) -> Totals:
+    """Return *totals* once a compaction asked a model (CTX-24).
+
+    What belongs to a turn is counted with its message.
+    """
+    if call.usage is None or call.message_id is not None:
+        return totals
+    return attrs.evolve(
+        totals,
+        input_tokens=_moved(totals.input_tokens, None, call.usage.input),
+        output_tokens=_moved(totals.output_tokens, None, call.usage.output),
     )
 
 

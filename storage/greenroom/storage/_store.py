@@ -257,6 +257,13 @@ class Reader(AgentReader, BindingReader, SkillReader, Protocol):
         """
         ...
 
+    def view_entry(self, view_id: str) -> TapeEntry | None:
+        """Return the newest manifest with that id, of any session (CTX-04).
+
+        The cost does not grow with the store.
+        """
+        ...
+
     def last_request(self, scope: SessionId, message_id: str) -> int:
         """Return the highest request number that was used for the message (RUN-04).
 

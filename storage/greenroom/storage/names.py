@@ -8,11 +8,12 @@ key holds a hash of its content (TAP-02).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from greenroom.protocol import (
+    MAX_SAFE_INTEGER,
     ContributionMade,
     Fact,
     FactKind,
@@ -53,6 +54,7 @@ FORK_MERGE: Final = "fork/merge"
 FORK_DISCARD: Final = "fork/discard"
 CONTEXT_PRESSURE: Final = "provider/context_pressure"
 BACKFILLED: Final = "migration/backfill"
+MODEL_CALLED: Final = "compaction/model_call_completed"
 
 FOUND_BY_NAME: Final = (
     "compaction/auto",
@@ -69,6 +71,7 @@ FOUND_BY_NAME: Final = (
     "summary/reset",
     "auto_handoff/context_overflow",
     CONTEXT_PRESSURE,
+    MODEL_CALLED,
 )
 """Names that `Reader.named` finds. They are rare, so that the way to them costs other
 facts nothing; another name is a step of the schema."""
@@ -104,6 +107,25 @@ class CompactionIndicator(msgspec.Struct, frozen=True, rename="camel"):
 
     before_order_seq: int
     """The place of the message that it stands before."""
+
+
+class SpentTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider counted."""
+
+    input: Annotated[int, msgspec.Meta(ge=0, le=MAX_SAFE_INTEGER)]
+    output: Annotated[int, msgspec.Meta(ge=0, le=MAX_SAFE_INTEGER)]
+    total: Annotated[int, msgspec.Meta(ge=0, le=MAX_SAFE_INTEGER)]
+
+
+class ModelCalled(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the store reads of ``compaction/model_call_completed`` (CTX-24)."""
+
+    status: Literal["completed", "failed", "aborted"] = "completed"
+    usage: SpentTokens | None = None
+    cost: float | None = None
+    """US dollars; absent when the price is not known."""
+    message_id: MessageId | None = None
+    """The turn that it is part of, whose usage it is in; absent: the session's own."""
 
 
 class Archived(msgspec.Struct, frozen=True):

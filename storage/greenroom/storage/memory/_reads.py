@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
+import msgspec
+
 from greenroom.protocol import (
     AttemptTrace,
     MessageId,
@@ -27,7 +29,7 @@ from .._limits import (
 )
 from .._values import MessageHit, OpenRun, Owner, Page, SessionRow
 from .._words import folded, holds, query_words, said, snippet_of
-from ..names import check_findable
+from ..names import VIEW_ASSEMBLED, check_findable
 from ._tables import Hot, Tables
 from ._traces import (
     entries_of_request,
@@ -144,6 +146,28 @@ def named(
     ]
     found.sort(key=lambda entry: entry.seq, reverse=True)
     return found[: clamp(limit, MAX_ROWS)]
+
+
+def view_entry(self: Kept, view_id: str) -> TapeEntry | None:
+    """See `Reader.view_entry`."""
+    found = [
+        entry
+        for session in self.tables.sessions.values()
+        for entry in session.entries.values()
+        if entry.fact.name == VIEW_ASSEMBLED and _view_of(entry) == view_id
+    ]
+    return max(found, key=lambda entry: (entry.created_at, entry.seq), default=None)
+
+
+class _View(msgspec.Struct, rename="camel"):
+    view_id: str = ""
+
+
+def _view_of(entry: TapeEntry) -> str:
+    try:
+        return msgspec.json.decode(entry.fact.payload, type=_View).view_id
+    except msgspec.DecodeError:
+        return ""
 
 
 def search_messages(

@@ -28,6 +28,7 @@ from .._projection import (
     NO_TOTALS,
     Mark,
     Totals,
+    after_call,
     after_revision,
     mark_of,
     merged,
@@ -121,6 +122,9 @@ class Replica:
             case names.PLAN_UPDATED:
                 plan = msgspec.json.decode(fact.payload, type=Plan)
                 self._evolve(undo, plan=plan, updated_at=at)
+            case names.MODEL_CALLED:
+                call = msgspec.json.decode(fact.payload, type=names.ModelCalled)
+                self._evolve(undo, totals=after_call(self._totals(), call))
             case names.INPUT_RECORDED:
                 row = msgspec.json.decode(fact.payload, type=PendingInput)
                 self._record_input(row, undo)

@@ -119,6 +119,7 @@ class MemoryStore:
     search = _reads.search
     search_tape = _reads.search_tape
     named = _reads.named
+    view_entry = _reads.view_entry
     search_messages = _reads.search_messages
     sessions = _reads.sessions
     session = _reads.session

@@ -337,6 +337,26 @@ CREATE INDEX binding_member ON binding(member);
 CREATE INDEX binding_session ON binding(session);
 """
 
+# What compactions asked models for is found, and counted for the session where no turn
+# has counted it. A view is found by its id.
+_M010_SPENT: Final = """
+DROP INDEX fact_mark;
+CREATE INDEX fact_mark ON fact(session, name, seq)
+WHERE name IN ('compaction/auto', 'compaction/context_pressure', 'compaction/manual', 'compaction/migrated_summary', 'compaction/resume', 'fork/discard', 'fork/merge', 'fork/start', 'migration/backfill', 'session/rewound', 'subagent/tape_linked', 'summary/reset', 'auto_handoff/context_overflow', 'provider/context_pressure', 'compaction/model_call_completed');
+UPDATE session_info SET
+    input_tokens = coalesce(input_tokens, 0) + spent.input,
+    output_tokens = coalesce(output_tokens, 0) + spent.output
+FROM (
+    SELECT session, sum(payload ->> '$.usage.input') AS input,
+        sum(payload ->> '$.usage.output') AS output
+    FROM fact WHERE name = 'compaction/model_call_completed'
+        AND payload ->> '$.usage.total' IS NOT NULL
+    GROUP BY session
+) AS spent
+WHERE spent.session = session_info.session;
+CREATE INDEX fact_view ON fact(payload ->> '$.viewId') WHERE name = 'view/assembled';
+"""  # noqa: E501 - the reads say it in the same words
+
 MIGRATIONS: Final[tuple[tuple[str, str], ...]] = (
     ("m001_initial", _M001_INITIAL),
     ("m002_listing_and_search", _M002_LISTING_AND_SEARCH),
@@ -347,6 +367,7 @@ MIGRATIONS: Final[tuple[tuple[str, str], ...]] = (
     ("m007_marks", _M007_MARKS),
     ("m008_pressure", _M008_PRESSURE),
     ("m009_bindings", _M009_BINDINGS),
+    ("m010_spent", _M010_SPENT),
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 

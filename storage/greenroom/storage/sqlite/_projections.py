@@ -6,6 +6,8 @@ Called inside the append's savepoint, in the order of the facts. Decisions are
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import apsw
 import attrs
 import msgspec
@@ -25,6 +27,7 @@ from .._errors import order_taken
 from .._projection import (
     Mark,
     Totals,
+    after_call,
     after_revision,
     mark_of,
     retracted,
@@ -38,6 +41,7 @@ _RECORD = msgspec.json.Decoder(MessageRecord)
 _SETTINGS = msgspec.json.Decoder(SessionSettings)
 _ARCHIVED = msgspec.json.Decoder(names.Archived)
 _RETRACTED = msgspec.json.Decoder(names.Retracted)
+_CALLED = msgspec.json.Decoder(names.ModelCalled)
 _INPUT = msgspec.json.Decoder(PendingInput)
 _ENCODER = msgspec.json.Encoder()
 
@@ -72,6 +76,9 @@ def project(db: apsw.Connection, session: int, entry: TapeEntry) -> None:
         case names.PLAN_UPDATED:
             sql = "UPDATE session_info SET plan = ?, updated_at = ? WHERE session = ?"
             run(db, sql, fact.payload, at, session)
+        case names.MODEL_CALLED:
+            call = _CALLED.decode(fact.payload)
+            _move(db, session, lambda totals: after_call(totals, call), None)
         case names.INPUT_RECORDED:
             _record_input(db, session, _INPUT.decode(fact.payload))
         case names.RUN_ACKNOWLEDGED:
@@ -267,6 +274,15 @@ def _write_blocks(db: apsw.Connection, message: int, blocks: tuple[Block, ...]) 
 def _count(
     db: apsw.Connection, session: int, old: Mark | None, new: Mark, at: float | None
 ) -> None:
+    _move(db, session, lambda totals: after_revision(totals, old, new), at)
+
+
+def _move(
+    db: apsw.Connection,
+    session: int,
+    change: Callable[[Totals], Totals],
+    at: float | None,
+) -> None:
     row = one(
         db,
         "SELECT messages, open, input_tokens, output_tokens FROM session_info"
@@ -274,7 +290,7 @@ def _count(
         session,
     )
     assert row is not None
-    totals = after_revision(Totals(*row), old, new)
+    totals = change(Totals(*row))
     run(
         db,
         "UPDATE session_info SET messages = ?, open = ?, input_tokens = ?,"

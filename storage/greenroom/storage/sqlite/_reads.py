@@ -32,7 +32,7 @@ from .._errors import corrupt
 from .._limits import MAX_ENTRIES, MAX_ROWS, clamp, within_page
 from .._values import OpenRun, Owner, Page, SessionRow
 from .._words import folded
-from ..names import FOUND_BY_NAME, check_findable
+from ..names import FOUND_BY_NAME, VIEW_ASSEMBLED, check_findable
 from ._connection import Row, Value, each, mapped_errors, one, reading, rows
 from ._folder import Proofs
 
@@ -118,6 +118,18 @@ def named(
     with mapped_errors():
         found = rows(self.connection, sql, scope, name, before, clamp(limit, MAX_ROWS))
     return [entry_of(scope, row) for row in found]
+
+
+def view_entry(self: Connected, view_id: str) -> TapeEntry | None:
+    """See `Reader.view_entry`."""
+    sql = (
+        f"SELECT s.name, {FACT} FROM fact f JOIN session s ON s.id = f.session"
+        f" WHERE f.name = '{VIEW_ASSEMBLED}' AND f.payload ->> '$.viewId' = ?"
+        " ORDER BY f.at DESC, f.id DESC LIMIT 1"
+    )
+    with mapped_errors():
+        row = one(self.connection, sql, view_id)
+    return None if row is None else entry_of(SessionId(row[0]), row[1:])
 
 
 def scopes(

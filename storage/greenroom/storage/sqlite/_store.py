@@ -89,6 +89,7 @@ class SqliteReader:
     search = _search.search
     search_tape = _search.search_tape
     named = _reads.named
+    view_entry = _reads.view_entry
     search_messages = _search.search_messages
     sessions = _reads.sessions
     session = _reads.session
@@ -153,6 +154,7 @@ class SqliteStore:
     search = _search.search
     search_tape = _search.search_tape
     named = _reads.named
+    view_entry = _reads.view_entry
     search_messages = _search.search_messages
     sessions = _reads.sessions
     session = _reads.session
