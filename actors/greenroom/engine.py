@@ -30,6 +30,7 @@ from greenroom.actors.agents import (
     AgentManager as AgentManager,
     NativeBackend,
     NoBackendError as NoBackendError,
+    SessionDefaults as SessionDefaults,
 )
 from greenroom.actors.bindings import Bindings
 from greenroom.actors.context import (
@@ -74,13 +75,13 @@ from greenroom.actors.lifecycle import (
     belongings_of,
     removes_folder,
 )
+from greenroom.actors.logs import JsonLines as JsonLines
 from greenroom.actors.memory import (
     Contributions,
     Ingestion,
     MemoryPort as MemoryPort,
     StoreMemory,
 )
-from greenroom.actors.logs import JsonLines as JsonLines
 from greenroom.actors.observers import (
     Observer as Observer,
     Telemetry as Telemetry,
@@ -213,9 +214,14 @@ class Engine:
     imports: Imports
     """What is taken over from an older system."""
     _lifecycle: Lifecycle
+    _defaults: SessionDefaults = attrs.field(factory=SessionDefaults)
 
     def __repr__(self) -> str:
         return f"<Engine {str(self.state)!r}>"
+
+    def with_defaults(self, defaults: SessionDefaults) -> Engine:
+        """Return this engine, for callers whose new sessions begin with *defaults*."""
+        return attrs.evolve(self, defaults=defaults)
 
     async def create_session(
         self,
@@ -248,10 +254,16 @@ class Engine:
         """
         chosen = await self.agents.select(agent)
         config, providers = chosen.config, self._world.providers
-        who = chosen.model(provider, model, next(iter(providers)))
-        mode = permission_mode or config.permission_mode or "default"
-        prompt = config.system_prompt if system_prompt is None else system_prompt
-        folder = config.project_path if workspace is None else workspace
+        default, first = self._defaults, next(iter(providers))
+        who = chosen.model(provider, model, first, default.model)
+        mode = permission_mode or config.permission_mode or default.permission_mode
+        prompt = system_prompt
+        if prompt is None:
+            prompt = config.system_prompt or default.system_prompt
+        folder = workspace
+        if folder is None:
+            folder = config.project_path or default.workspace
+        limit = default.max_rounds if max_rounds is None else max_rounds
         settings = SessionSettings(
             agent_id=chosen.agent.id,
             title=title.strip()[:TITLE_CHARS] or "New Chat",
@@ -260,7 +272,7 @@ class Engine:
             model=who.model,
             permission_mode=mode,  # pyright: ignore[reportArgumentType] - checked below
             system_prompt=prompt,
-            max_rounds=round_limit(max_rounds),
+            max_rounds=round_limit(limit),
             permission_seconds=permission_seconds,
             question_seconds=question_seconds,
             turn_budget=turn_budget,

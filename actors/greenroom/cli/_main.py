@@ -30,6 +30,7 @@ from ._import import import_command
 from ._look import inspect_command, search_command
 from ._parser import build_parser, flags_of
 from ._run import run_command
+from ._serve import serve_command
 from ._sessions import sessions_command
 from ._skills import memory_command, skills_command
 
@@ -113,6 +114,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "demo": demo_command,
     "run": run_command,
     "acp": acp_command,
+    "serve": serve_command,
     "sessions": sessions_command,
     "search": search_command,
     "agents": agents_command,

@@ -12,6 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+from greenroom.gateway import DEFAULT_PORT
+
 from ._exit import EXIT_CODE_HELP
 from ._options import (
     SubParser,
@@ -107,6 +109,60 @@ def _run(parser: SubParser) -> None:
 def _acp(parser: SubParser) -> None:
     add_model(parser)
     add_log(parser)
+    add_state(parser)
+
+
+def _serve(parser: SubParser) -> None:
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="the address to listen on (default: 127.0.0.1, this machine alone)",
+    )
+    parser.add_argument(
+        "--port",
+        type=count(65_535, least=0),
+        default=DEFAULT_PORT,
+        metavar="N",
+        help=f"the port (default: {DEFAULT_PORT}); 0 takes a free one",
+    )
+    parser.add_argument(
+        "--cwd",
+        type=folder,
+        metavar="FOLDER",
+        help="the folder of sessions that name none (default: the current one)",
+    )
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="the tokens of clients, a line each: TOKEN [read,write,admin]; "
+        "GREENROOM_TOKEN may hold one, too",
+    )
+    parser.add_argument(
+        "--tls-cert", type=Path, metavar="FILE", help="a certificate, to use TLS"
+    )
+    parser.add_argument(
+        "--tls-key", type=Path, metavar="FILE", help="its key, if it is not in there"
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="listen on another address without TLS: something in front encrypts",
+    )
+    parser.add_argument(
+        "--allow-origin",
+        action="append",
+        metavar="ORIGIN",
+        help="let pages of this origin connect; may be given again for more",
+    )
+    parser.add_argument(
+        "--demo",
+        action="store_true",
+        help="show a scripted session, in folders that are removed at the end",
+    )
+    add_model(parser)
+    add_json(parser, "print one line of JSON when it is ready")
     add_state(parser)
 
 
@@ -259,6 +315,11 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
         "be an agent for an editor, on standard input and output",
         "It speaks the Agent Client Protocol until its input ends.",
         _acp,
+    ),
+    "serve": (
+        "let clients use this engine over WebSocket, and a browser look at it",
+        "It goes on until it is told to stop; turns outlive the clients they are of.",
+        _serve,
     ),
     "sessions": (
         "list the sessions of the state folder, rename them, put them away",

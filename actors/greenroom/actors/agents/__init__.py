@@ -12,4 +12,4 @@ from ._ports import (
     StoreReaders as StoreReaders,
 )
 from ._removal import Belongings as Belongings
-from ._settings import Selected as Selected
+from ._settings import Selected as Selected, SessionDefaults as SessionDefaults

@@ -6,6 +6,7 @@ session as it is.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import final
 
 import attrs
@@ -21,6 +22,18 @@ from greenroom.storage import AppSettings
 
 @final
 @attrs.frozen
+class SessionDefaults:
+    """What a new session has where neither its maker nor its agent says it."""
+
+    workspace: Path | None = None
+    model: ModelChoice | None = None
+    permission_mode: str = "default"
+    system_prompt: str = ""
+    max_rounds: int | None = None
+
+
+@final
+@attrs.frozen
 class Selected:
     """The agent that a new session is of, and what holds where it says nothing."""
 
@@ -32,12 +45,19 @@ class Selected:
         """What is in force for the agent; the defaults for one that has none."""
         return self.agent.config if isinstance(self.agent, NativeAgent) else _DEFAULTS
 
-    def model(self, provider: str | None, model: str | None, first: str) -> ModelChoice:
+    def model(
+        self,
+        provider: str | None,
+        model: str | None,
+        first: str,
+        default: ModelChoice | None = None,
+    ) -> ModelChoice:
         """Return who answers; *first* is the provider where nobody names one.
 
-        A model is a provider's: that of the agent goes with its own provider only.
+        A model is a provider's: that of the agent, of the application, or the
+        *default*, goes with its own provider only.
         """
-        wanted = self.config.default_model or self.app.default_model
+        wanted = self.config.default_model or self.app.default_model or default
         chosen = provider or (first if wanted is None else wanted.provider)
         if model is not None:
             return ModelChoice(chosen, model)

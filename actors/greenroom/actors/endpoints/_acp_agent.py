@@ -148,10 +148,10 @@ class Agent:
     """Where requests are served; it ends with the connection."""
     _turns: trio.Nursery
     """Where prompts are worked on; if it outlives the connection, so do they."""
-    _extension: Extension | None = None
-    _check: Callable[[str], None] = _allow_all
+    extension: Extension | None = None
+    check: Callable[[str], None] = _allow_all
     """Raises what a method is refused with that the client may not use."""
-    _connection: Connection = attrs.field(factory=Connection)
+    connection: Connection = attrs.field(factory=Connection)
     _initialized: bool = attrs.field(default=False, init=False)
     _sessions: dict[str, _OpenSession] = attrs.field(
         factory=dict[str, _OpenSession], init=False
@@ -166,11 +166,11 @@ class Agent:
     def update(self, session_id: str, update: v1.SessionUpdate) -> None:
         """Tell the client what happens in a session."""
         params = v1.SessionNotification(session_id, update)
-        self._send(self._connection.notify("session/update", params))
+        self._send(self.connection.notify("session/update", params))
 
     async def ask(self, method: str, params: object) -> Response | Failure:
         """Ask the client; when it is cancelled the request is withdrawn."""
-        request_id, line = self._connection.request(method, params)
+        request_id, line = self.connection.request(method, params)
         send, receive = trio.open_memory_channel[Response | Failure](1)
         self._replies[request_id] = send
         self._send(line)
@@ -178,13 +178,13 @@ class Agent:
             return await receive.receive()
         finally:
             del self._replies[request_id]
-            self._send(self._connection.withdraw(request_id))
+            self._send(self.connection.withdraw(request_id))
 
     #### Reading
 
     def take(self, message: bytes) -> None:
         """Take in one message of a transport that keeps them apart."""
-        event = self._connection.receive_message(message)
+        event = self.connection.receive_message(message)
         if event is not None:
             self._handle(event)
 
@@ -201,8 +201,8 @@ class Agent:
                 data = await incoming.receive_some(READ_BYTES)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 data = b""
-            self._connection.receive_data(bytes(data))
-            while (event := self._connection.next_event()) is not NEED_DATA:
+            self.connection.receive_data(bytes(data))
+            while (event := self.connection.next_event()) is not NEED_DATA:
                 if isinstance(event, Closed):
                     self._say_why(event)
                     return
@@ -243,21 +243,21 @@ class Agent:
         match request.method:
             case "initialize":
                 self._initialize(request)
-            case method if self._extension and self._extension.serves(method):
-                self._nursery.start_soon(self._extended, request, self._extension)
+            case method if self.extension and self.extension.serves(method):
+                self._nursery.start_soon(self._extended, request, self.extension)
             case _ if not self._initialized:
                 raise _refused(
                     ErrorCode.INVALID_REQUEST,
                     f"{request.method[:100]} must come after initialize",
                 )
             case "session/new":
-                self._check(request.method)
+                self.check(request.method)
                 self._new_session(request)
             case "session/prompt":
-                self._check(request.method)
+                self.check(request.method)
                 self._prompt(request)
             case "session/set_mode":
-                self._check(request.method)
+                self.check(request.method)
                 self._set_mode(request)
             case unknown:
                 named = unknown[:100]
@@ -271,10 +271,10 @@ class Agent:
     #### Answering
 
     def _respond(self, request: Request, result: object) -> None:
-        self._send(self._connection.respond(request.id, result))
+        self._send(self.connection.respond(request.id, result))
 
     def _refuse(self, request: Request, error: ErrorObject) -> None:
-        self._send(self._connection.refuse(request.id, error))
+        self._send(self.connection.refuse(request.id, error))
 
     async def _serve(
         self,
