@@ -8,6 +8,7 @@ is reported; `trio.run` returns when that ends too.
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from contextvars import copy_context
@@ -324,14 +325,18 @@ class _Thresholds:
 
     _holders: ClassVar[int] = 0
     _before: ClassVar[tuple[int, int, int]] = (700, 10, 10)
+    # Systems may run in several threads.
+    _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
-        if _Thresholds._holders == 0:
-            _Thresholds._before = gc.get_threshold()
-            gc.set_threshold(*GC_THRESHOLDS)
-        _Thresholds._holders += 1
+        with _Thresholds._lock:
+            if _Thresholds._holders == 0:
+                _Thresholds._before = gc.get_threshold()
+                gc.set_threshold(*GC_THRESHOLDS)
+            _Thresholds._holders += 1
 
     def restore(self) -> None:
-        _Thresholds._holders -= 1
-        if _Thresholds._holders == 0:
-            gc.set_threshold(*_Thresholds._before)
+        with _Thresholds._lock:
+            _Thresholds._holders -= 1
+            if _Thresholds._holders == 0:
+                gc.set_threshold(*_Thresholds._before)

@@ -87,15 +87,22 @@ class Follower:
         Raises:
             SlowWatcherError: too far behind; follow again.
         """
-        while not self._ready:
-            if self._after < self._replay_to:
-                self._ready.extend(await self._replay())
-                continue
-            told = await self._feed.receive(self._after)
-            if not told:
-                raise StopAsyncIteration
-            self._ready.extend(each for each in told if self._is_new(each))
+        if not await self._fill():
+            raise StopAsyncIteration
         return self._ready.popleft().event
+
+    async def batch(self) -> list[Event]:
+        """Return every event that is there, at least one; none when there are no more.
+
+        Cancelled, it takes none.
+
+        Raises:
+            SlowWatcherError: too far behind; follow again.
+        """
+        await self._fill()
+        events = [told.event for told in self._ready]
+        self._ready.clear()
+        return events
 
     async def hand_over(self, sink: Sink, room: Callable[[], Awaitable[None]]) -> None:
         """Tell *sink* what came before, then leave it to those who publish.
@@ -132,6 +139,17 @@ class Follower:
             return self._feed.hand_over(sink)
         except SlowWatcherError:
             raise SlowWatcherError(self._feed.session_id, self._after) from None
+
+    async def _fill(self) -> bool:
+        while not self._ready:
+            if self._after < self._replay_to:
+                self._ready.extend(await self._replay())
+                continue
+            told = await self._feed.receive(self._after)
+            if not told:
+                return False
+            self._ready.extend(each for each in told if self._is_new(each))
+        return True
 
     async def _replay(self) -> list[Told]:
         after, session_id = self._after, self._feed.session_id

@@ -50,6 +50,7 @@ from ._registry import (
     ToolRegistry as ToolRegistry,
     ToolSet as ToolSet,
 )
+from ._threads import BlockingOperation as BlockingOperation
 from .builtin import (
     CHANGING_TOOLS as CHANGING_TOOLS,
     FileChange as FileChange,

@@ -2,9 +2,10 @@
 
 The annotated parameters become the argument schema, the docstring the description.
 Dispatch is made durable before the body starts, unless the function asks for the
-`Operation` as its first parameter and does that itself. A function that is not
-async runs in a worker thread: on cancel it is abandoned, its result is not used,
-and it may ask ``trio.from_thread.check_cancelled()`` whether to stop.
+`Operation` as its first parameter and does that itself; one that is not async asks for
+a `BlockingOperation`. A function that is not async runs in a worker thread: on cancel
+it is abandoned, its result is not used, and it may ask
+``trio.from_thread.check_cancelled()`` whether to stop.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import Any, Final, get_type_hints, overload
 
 import attrs
 import msgspec
-import trio
 
 from greenroom.protocol import ToolKind, safe_text
 
@@ -30,16 +30,14 @@ from ._port import (
     ToolContext,
     ToolResult,
 )
+from ._threads import BlockingOperation, in_thread
 from ._typed import TypedTool, define
 
 Function = Callable[..., Any]
-Reconcile = Callable[[Doubt], Awaitable[Any]]
+Reconcile = Callable[[Doubt], Any]
 Permission = str | Callable[..., str | None] | None
 
-_MAX_THREADS: Final = 16
-# Apart from trio's own limiter: functions that were abandoned keep their threads
-# until they return, and must not starve the engine of threads.
-_threads = trio.lowlevel.RunVar[trio.CapacityLimiter]("greenroom_tool_threads")
+_OPERATIONS: Final[tuple[type, ...]] = (Operation, BlockingOperation)
 
 
 @overload
@@ -91,9 +89,10 @@ def tool(
             user is asked nothing (TOL-11).
         timeout: Seconds a call may take; then it is cancelled and has failed.
         cleanup: Seconds it may take to end after that; then it is left behind.
-        reconcile: Finds out what became of a call whose process died while it ran: an
-            async function of a `Doubt` that returns what the call would have, or
-            ``None`` if that can't be known. It looks and never acts.
+        reconcile: Finds out what became of a call whose process died while it ran: a
+            function of a `Doubt` that returns what the call would have, or ``None`` if
+            that can't be known. It looks and never acts. One that is not async runs in
+            a worker thread.
 
     Raises:
         TypeError: The function's signature can't be made into a schema.
@@ -134,11 +133,11 @@ def _make(
     reconcile: Reconcile | None,
 ) -> TypedTool[Any]:
     name = name or fn.__name__
-    takes_operation, parameters = _parameters(fn)
+    operation_type, parameters = _parameters(fn)
     arguments = msgspec.defstruct(
         name, parameters, frozen=True, kw_only=True, forbid_unknown_fields=True
     )
-    call = _caller(fn, takes_operation)
+    call = _caller(fn, operation_type)
 
     async def check(value: msgspec.Struct, context: ToolContext) -> Needs:
         asked = permission(**_members(value)) if callable(permission) else permission
@@ -149,7 +148,7 @@ def _make(
         return _result(await call(operation, _members(value)))
 
     async def find_out(doubt: Doubt) -> ToolResult | None:
-        known = None if reconcile is None else await reconcile(doubt)
+        known = None if reconcile is None else await _called(reconcile, doubt)
         return None if known is None else _result(known)
 
     return TypedTool(
@@ -165,17 +164,25 @@ def _make(
 
 def _parameters(
     fn: Function,
-) -> tuple[bool, list[tuple[str, Any] | tuple[str, Any, Any]]]:
+) -> tuple[type | None, list[tuple[str, Any] | tuple[str, Any, Any]]]:
     try:
         hints = get_type_hints(fn, include_extras=True)
     except NameError as exc:
         raise TypeError(f"{fn.__qualname__}: {exc}; its types must be global") from exc
     parameters = list(inspect.signature(fn).parameters.values())
-    takes_operation = bool(parameters) and hints.get(parameters[0].name) is Operation
-    if takes_operation and not inspect.iscoroutinefunction(fn):
-        raise TypeError(f"{fn.__qualname__} takes the operation, so it must be async")
-    return takes_operation, [
-        _field(fn, parameter, hints) for parameter in parameters[takes_operation:]
+    first: object = hints.get(parameters[0].name) if parameters else None
+    operation_type = next((t for t in _OPERATIONS if first is t), None)
+    is_async = inspect.iscoroutinefunction(fn)
+    if first is Operation and not is_async:
+        raise TypeError(
+            f"{fn.__qualname__} takes the operation, so it must be async; a function"
+            " that is not takes a BlockingOperation"
+        )
+    if first is BlockingOperation and is_async:
+        raise TypeError(f"{fn.__qualname__} is async, so it takes an Operation")
+    skipped = 0 if operation_type is None else 1
+    return operation_type, [
+        _field(fn, parameter, hints) for parameter in parameters[skipped:]
     ]
 
 
@@ -200,29 +207,23 @@ def _members(value: msgspec.Struct) -> dict[str, Any]:
 
 
 def _caller(
-    fn: Function, takes_operation: bool
+    fn: Function, operation_type: type | None
 ) -> Callable[[Operation, dict[str, Any]], Awaitable[Any]]:
-    async def with_operation(operation: Operation, members: dict[str, Any]) -> Any:  # noqa: ANN401
-        return await fn(operation, **members)
-
     async def after_dispatch(operation: Operation, members: dict[str, Any]) -> Any:  # noqa: ANN401
         await operation.dispatch()
-        if inspect.iscoroutinefunction(fn):
-            return await fn(**members)
-        return await trio.to_thread.run_sync(
-            partial(fn, **members), abandon_on_cancel=True, limiter=_limiter()
-        )
+        return await _called(fn, **members)
 
-    return with_operation if takes_operation else after_dispatch
+    async def with_operation(operation: Operation, members: dict[str, Any]) -> Any:  # noqa: ANN401
+        blocks = operation_type is BlockingOperation
+        given = BlockingOperation(operation) if blocks else operation
+        return await _called(fn, given, **members)
+
+    return after_dispatch if operation_type is None else with_operation
 
 
-def _limiter() -> trio.CapacityLimiter:
-    try:
-        return _threads.get()
-    except LookupError:
-        limiter = trio.CapacityLimiter(_MAX_THREADS)
-        _threads.set(limiter)
-        return limiter
+async def _called(fn: Function, *args: object, **members: Any) -> Any:  # noqa: ANN401 - of a function of anybody's
+    call = partial(fn, *args, **members)
+    return await (call() if inspect.iscoroutinefunction(fn) else in_thread(call))
 
 
 def _result(value: object) -> ToolResult:
