@@ -116,7 +116,7 @@ def _first(blocks: Sequence[Block], interaction_id: str) -> ActionBlock:
             f"there is no interaction {interaction_id[:80]!r} in this session",
         )
     if interaction_id not in {action.id for action in waiting}:
-        raise _late(known[ItemId(interaction_id)])
+        raise too_late(known[ItemId(interaction_id)])
     if waiting[0].id != interaction_id:
         raise InteractionError(
             "out_of_order",
@@ -126,7 +126,8 @@ def _first(blocks: Sequence[Block], interaction_id: str) -> ActionBlock:
     return waiting[0]
 
 
-def _late(action: ActionBlock) -> InteractionError:
+def too_late(action: ActionBlock) -> InteractionError:
+    """Return what an answer to *action*, which has ended, is refused with."""
     if action.end == "expired":
         return InteractionError(
             "expired",

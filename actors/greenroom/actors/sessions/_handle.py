@@ -16,6 +16,7 @@ from greenroom.protocol import (
     Answer,
     AttemptTrace,
     ImagePart,
+    InteractionError,
     MessageId,
     MessageRecord,
     Parts,
@@ -28,6 +29,7 @@ from greenroom.protocol import (
 )
 from greenroom.storage import Hop, Page, Trail, endpoint_fact, messages_of_turn
 
+from ._answers import too_late
 from ._compaction import CompactSession, UndoCompaction
 from ._follow import Follower, follow, start_following
 from ._messages import (
@@ -57,6 +59,9 @@ _PAGE: Final = 256
 
 MAX_LOADS: Final = 3
 """How often a request loads a session that was unloaded with the request unread."""
+
+LATE_ANSWERS: Final = 20
+"""Turns back for which an answer is told that it comes too late."""
 
 R = TypeVar("R")
 
@@ -204,7 +209,10 @@ class SessionHandle:
             InteractionError: unknown, answered before, out of order, or of the wrong
                 kind.
         """
-        await self._ask(AnswerInteraction(interaction_id, answer))
+        try:
+            await self._ask(AnswerInteraction(interaction_id, answer))
+        except InteractionError as exc:
+            raise await self._why_not(exc) from None
 
     async def configure(self, **changes: Any) -> SessionSettings:  # noqa: ANN401 - the fields of SessionSettings
         """Change settings; a run that goes on keeps those it began with.
@@ -355,6 +363,18 @@ class SessionHandle:
             lambda r: r.messages(self.id, None, 1, "assistant")
         )
         return unresolved(newest[0]) if newest else ()
+
+    async def _why_not(self, refused: InteractionError) -> InteractionError:
+        # Its turn may have gone on, or be over: then somebody was faster.
+        if refused.code != "unknown_interaction":
+            return refused
+        recent = await self._readers.read(
+            lambda r: r.messages(self.id, None, LATE_ANSWERS, "assistant")
+        )
+        blocks = (block for message in recent for block in message.blocks)
+        settled = (b for b in blocks if b.id == refused.interaction_id)
+        ended = next((b for b in settled if isinstance(b, ActionBlock)), None)
+        return refused if ended is None else too_late(ended)
 
     async def _ask(self, request: Request[R]) -> R:
         with self._sessions.gates.operation(self.id):
