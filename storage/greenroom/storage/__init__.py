@@ -95,6 +95,7 @@ from .hops import (
     messages_of_turn as messages_of_turn,
 )
 from .lifecycle import (
+    Assigned as Assigned,
     Unfinished as Unfinished,
     assess_session as assess_session,
     assign_session as assign_session,

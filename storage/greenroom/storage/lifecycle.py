@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final, Literal
 
+import attrs
 import msgspec
 
 from greenroom.protocol import (
@@ -16,6 +17,7 @@ from greenroom.protocol import (
     SessionSettings,
     SkillState,
     StorageError,
+    TapeEntry,
     catalogue_of,
 )
 
@@ -27,6 +29,15 @@ from .skills import read_skill_state
 
 Unfinished = Literal["active", "pending-input"]
 """Why a session can't change hands: a turn is not over, or input waits (DEL-10)."""
+
+
+@attrs.frozen
+class Assigned:
+    """A session that was given other settings, and the entry that says so."""
+
+    settings: SessionSettings
+    entry: TapeEntry
+
 
 _PENDING: Final = "sessions.pendingDeletions"
 _RECORDS: Final = msgspec.json.Decoder(dict[SessionId, tuple[str, ...]])
@@ -107,10 +118,11 @@ def assign_session(
     *,
     revision: str,
     now: float,
-) -> SessionSettings | Held | None:
+) -> Assigned | Held | None:
     """Give a session that is not loaded new settings; ``None`` if there is none.
 
-    *judge* returns them, or refuses by raising; *keep* writes what goes with them.
+    *judge* returns them, or refuses by raising; *keep* writes what goes with them. No
+    actor is there to tell whoever watches: the caller does.
     """
     row = store.session(scope)
     if row is None:
@@ -125,7 +137,14 @@ def assign_session(
     if not isinstance(done, Appended):
         raise FencedError(scope, grant.token)
     store.release(grant, now=now)
-    return settings
+    entry = TapeEntry(
+        session_id=scope,
+        seq=done.head,
+        token=grant.token,
+        fact=fact,
+        created_at=now,
+    )
+    return Assigned(settings, entry)
 
 
 def filter_selection(

@@ -30,6 +30,7 @@ from greenroom.protocol import (
     AgentRefusedError,
     AgentUnavailableError,
     SessionId,
+    SessionUpdated,
     SkillRecord,
     SkillState,
     StorageError,
@@ -506,3 +507,21 @@ async def test_an_empty_session_with_children_is_moved_and_not_deleted(
         with pytest.raises(TransferRefusedError) as caught:
             await engine.move_sessions(target, await engine.agents.create_acp("x", "c"))
         assert caught.value.code == "acp-target"
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+async def test_whoever_watches_is_told(tmp_path: Path, loaded: bool) -> None:
+    async with open_stage(tmp_path, [DONE]) as stage:
+        session, engine = stage.session, stage.engine
+        await session.prompt("first")
+        target = await target_of(engine, tmp_path)
+        if not loaded:
+            await session.close()
+        async with session.follow() as feed:
+            await engine.move_session(session.id, target)
+            with trio.fail_after(1):
+                event = await anext(feed)
+                while not isinstance(event, SessionUpdated):
+                    event = await anext(feed)
+        assert event.settings.agent_id == target
+        assert event.seq == len(read_tape(stage.state, session.id))

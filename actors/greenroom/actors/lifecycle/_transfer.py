@@ -36,8 +36,10 @@ from greenroom.protocol import (
     SessionId,
     SessionSettings,
     StorageError,
+    events_of,
 )
 from greenroom.storage import (
+    Assigned,
     Held,
     Piece,
     Reader,
@@ -209,20 +211,30 @@ class Transfers:
         # ``None``: it was loaded here meanwhile, and nothing was done.
         world = self._sessions.world
         member, revision, now = world.member, world.ids.uuid(), world.clock.now()
-        done: SessionSettings | Held | None = await world.writer.submit(
+        done: Assigned | Held | None = await world.writer.submit(
             Piece(
                 lambda store: assign_session(
                     store, member, session_id, judge, keep, revision=revision, now=now
                 )
-            )
+            ),
+            self._tell,
         )
         if done is None:
             raise SessionNotFoundError(session_id)
-        if isinstance(done, SessionSettings):
-            return done
+        if isinstance(done, Assigned):
+            return done.settings
         if done.owner.member_id != member.id:
             raise SessionHeldError(session_id, done.owner)
         return None
+
+    def _tell(self, done: Assigned | Held | None) -> None:
+        # No actor did it, and whoever watches is told all the same.
+        if isinstance(done, Assigned):
+            entry = done.entry
+            hub = self._sessions.hub(entry.session_id)
+            for event in events_of(entry):
+                hub.publish(event)
+            self._sessions.release_hub(entry.session_id)
 
     async def _close_old(self, row: SessionRow) -> None:
         # Only a backend of another kind has anything left of it.
