@@ -99,6 +99,7 @@ from ._prompts import (
     SendPrompt as SendPrompt,
     SteerTurn as SteerTurn,
 )
+from ._schema import gateway_schema as gateway_schema, typescript as typescript
 from ._sessions import (
     Attach as Attach,
     Attached as Attached,

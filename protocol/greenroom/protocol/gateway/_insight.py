@@ -143,7 +143,7 @@ class ActorItem(
     restarts: int = 0
 
 
-class ActorTree(msgspec.Struct, frozen=True, omit_defaults=True):
+class ActorTree(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Every actor, parents before children; cut after so many."""
 
     actors: tuple[ActorItem, ...]
