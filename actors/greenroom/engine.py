@@ -90,8 +90,9 @@ from greenroom.actors.observers import (
 )
 from greenroom.actors.opening import (
     WorkspaceError as WorkspaceError,
-    join,
     lent_storage,
+    make_ready,
+    open_stages,
     own_storage,
     providers_by_id,
     rate_gates,
@@ -145,7 +146,6 @@ from greenroom.actors.tools import (
     tool as tool,
 )
 from greenroom.protocol import (
-    DRAIN_SECONDS,
     Budget as Budget,
     Deny as Deny,
     Grant as Grant,
@@ -178,9 +178,6 @@ IDLE_SECONDS: Final = 1_200.0
 """After so long without work a session is unloaded."""
 
 TITLE_CHARS: Final = 50
-
-END_SECONDS: Final = 2.0
-"""What an actor gets beyond its own bound to say that it has ended."""
 
 NOWHERE: Final = Path(os.devnull, "greenroom")
 """The state folder of an engine without one: a path that can't be made."""
@@ -555,34 +552,33 @@ async def open_engine(
     registry = _registry(tools, builtin=builtin)
     # Before any actor lives: what dead owners left is settled, or nothing starts.
     if store is None:
-        own, member, report = take_up(folder, program, clock)
+        own, ready = await take_up(folder, program, clock, ids)
         storage = own_storage(own, folder, threads=threads)
     else:
-        member, report = join(store, program, clock)
-        storage = lent_storage(store, member, clock)
+        ready = await make_ready(store, program, clock, ids)
+        storage = lent_storage(store, ready.member, clock)
+    member = ready.member
     async with (
         storage as (writer, readers),
         open_observer(telemetry, clock) as observer,
         open_system(clock=clock, ids=ids, gc_thresholds=gc_thresholds) as system,
     ):
-        # First, so that it ends last: the end of a run is told, too.
-        tell_hooks = Hooks.start(hooks, system.supervisor("hooks").spawn)
+        parts = open_stages(system)
+        tell_hooks = Hooks.start(hooks, parts["hooks"].spawn)
         agents = AgentManager(writer, readers, clock, ids)
         agents.belong(belongings_of(writer, clock.now))
-        await agents.start()
+        agents.migrated = ready.migrated
+        await agents.begin()
         work = ThreadWork() if threads and store is None else InlineWork()
         skills = Skills(
             Packages(folder / "skills"), writer, readers, agents, clock, work
         )
-        await skills.start(system.supervisor("skills").spawn)
+        await skills.start(parts["skills"].spawn)
         if builtin:
             registry.reserve(*recall_tools(readers))
         recalls = memory or StoreMemory(readers)
         ingestion = Ingestion(recalls, agents, readers, writer, clock)
-        # Before the sessions, so that it ends after them.
-        ingestion.start(
-            system.supervisor("memory", shutdown=DRAIN_SECONDS + END_SECONDS).spawn
-        )
+        ingestion.start(parts["memory"].spawn)
         prices = prices or Prices()
         windows = windows or Windows(listed=prices.context_window)
         world = SessionWorld(
@@ -616,14 +612,14 @@ async def open_engine(
             admit=agents.admit_native,
             require=agents.require,
         )
-        sessions = Sessions(world, system.supervisor("sessions").spawn)
+        sessions = Sessions(world, parts["sessions"].spawn)
         agents.register("native", NativeBackend(sessions))
         stages = Stages(removes_folder(world.scratch))
         lifecycle = Lifecycle.of(sessions, agents, stages)
         await lifecycle.deletion.finish_pending()
         yield Engine(
             folder,
-            report,
+            ready.recovered,
             system,
             sessions,
             readers,

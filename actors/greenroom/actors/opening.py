@@ -1,6 +1,9 @@
-"""What an engine is opened on: its storage, its membership, its providers.
+"""What an engine is opened on, and in which order it begins and ends (PER-11).
 
-Before any actor lives, what dead owners left is settled, or nothing starts (JRN-17).
+It begins with the migration of the database, then that of agents, then what dead owners
+left is settled: before any actor lives, or nothing starts (JRN-17). Then sessions can
+be reached, and only then there is an engine to hand out. It ends stage by stage in
+`STOP_ORDER`, each within its bound, and its storage after all of them.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+import attrs
 import trio
 
-from greenroom.actors.kernel import Clock
+from greenroom.actors.agents import AgentManager
+from greenroom.actors.kernel import Clock, Ids, SupervisorHandle, System
 from greenroom.actors.providers import (
     Fail,
     Provider,
@@ -25,7 +30,7 @@ from greenroom.actors.providers import (
 from greenroom.actors.readers import InlineReaders, open_readers
 from greenroom.actors.sessions import PieceWriter, StoreReaders
 from greenroom.actors.writer import InlineWriter, open_writer
-from greenroom.protocol import GreenroomError, ModelRequest
+from greenroom.protocol import DRAIN_SECONDS, GreenroomError, ModelRequest
 from greenroom.storage import (
     Member,
     RecoveryReport,
@@ -35,6 +40,7 @@ from greenroom.storage import (
     open_store,
     recover,
 )
+from greenroom.storage.legacy import Materialised
 
 MEMBER_TTL: Final = 365 * 86_400.0
 """Seconds an engine may live without a beat. On one machine a lock file tells at once
@@ -48,28 +54,64 @@ class WorkspaceError(GreenroomError):
     hint = "name a folder that exists"
 
 
-def take_up(
-    folder: Path, program: str, clock: Clock
-) -> tuple[SqliteStore, Member, RecoveryReport]:
-    """Open the store of *folder*, join it and recover what dead owners left.
+STOP_ORDER: Final = ("hooks", "sessions", "skills", "memory")
+"""The stages of the engine's end. Whoever lets work in, an endpoint say, has ended
+before: it holds the engine. Hooks are told nothing of what the end itself does; memory
+takes in what the sessions have left."""
+
+_END_SECONDS: Final = 2.0
+"""What an actor gets beyond its own bound to say that it has ended."""
+
+
+@attrs.frozen
+class Ready:
+    """What the start has made of a store."""
+
+    member: Member
+    migrated: Materialised
+    """Agents of an older form, taken over."""
+    recovered: RecoveryReport
+
+
+def open_stages(system: System) -> dict[str, SupervisorHandle]:
+    """Start the supervisor of each stage, the first to end last."""
+    return {name: _open_stage(system, name) for name in reversed(STOP_ORDER)}
+
+
+def _open_stage(system: System, name: str) -> SupervisorHandle:
+    if name == "memory":
+        return system.supervisor(name, shutdown=DRAIN_SECONDS + _END_SECONDS)
+    return system.supervisor(name)
+
+
+async def take_up(
+    folder: Path, program: str, clock: Clock, ids: Ids
+) -> tuple[SqliteStore, Ready]:
+    """Open the store of *folder*, migrated if need be, and make it ready.
 
     Raises:
         StorageError: the state can't be used; nothing is left open.
     """
     store = open_store(folder)
     try:
-        return store, *join(store, program, clock)
+        return store, await make_ready(store, program, clock, ids)
     except BaseException:
         store.close()
         raise
 
 
-def join(store: Store, program: str, clock: Clock) -> tuple[Member, RecoveryReport]:
-    """Become a member of *store* and recover what dead owners left."""
+async def make_ready(store: Store, program: str, clock: Clock, ids: Ids) -> Ready:
+    """Become a member of *store*, migrate its agents, recover what dead owners left.
+
+    Raises:
+        StorageError: the state can't be used.
+    """
     member = store.join(_node(program), "", MEMBER_TTL, now=clock.now())
     # What came through a member that is dead is worth nothing (SES-08).
     store.drop_stale_bindings()
-    return member, recover(store, member, clock.now())
+    agents = AgentManager(InlineWriter(store), InlineReaders(store), clock, ids)
+    await agents.migrate()
+    return Ready(member, agents.migrated, recover(store, member, clock.now()))
 
 
 @asynccontextmanager

@@ -92,7 +92,16 @@ class AgentManager:
     #### Start
 
     async def start(self, begin_registry: Callable[[], object] | None = None) -> None:
-        """Make the builtin agent sure, migrate, then let *begin_registry* begin.
+        """Migrate, finish what was begun, then let *begin_registry* begin.
+
+        Raises:
+            StorageError: the builtin agent could not be made sure.
+        """
+        await self.migrate()
+        await self.begin(begin_registry)
+
+    async def migrate(self) -> None:
+        """Make the builtin agent sure, and take over what is of an older form.
 
         A migration that fails is a warning: the old rule stays in force and the next
         start tries again (AGT-19).
@@ -107,6 +116,9 @@ class AgentManager:
             _LOG.warning(
                 "agents were not migrated, the next start tries again: %s", exc
             )
+
+    async def begin(self, begin_registry: Callable[[], object] | None = None) -> None:
+        """Finish removals that were cut off, then let *begin_registry* begin."""
         await self._removal.finish_pending()
         if begin_registry is not None:
             begin_registry()
