@@ -154,12 +154,29 @@ async def connected(
 ) -> AsyncGenerator[GatewayClient]:
     """A client of *gateway*; leaving closes it as a client that goes does."""
     ours, theirs = memory_stream_pair()
+    gateway._nursery.start_soon(gateway.handle, theirs)
+    try:
+        async with _client_of(gateway, wrap(ours), headers, host) as client:
+            yield client
+    finally:
+        await trio.aclose_forcefully(ours)
+
+
+@asynccontextmanager
+async def _client_of(
+    gateway: Gateway,
+    stream: trio.abc.Stream,
+    headers: dict[str, str] | None,
+    host: str,
+) -> AsyncGenerator[GatewayClient]:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(gateway.handle, theirs)
-        stream = wrap(ours)
         extra = [(k.encode(), v.encode()) for k, v in (headers or {}).items()]
         websocket = await wrap_client_stream(
-            nursery, stream, host, "/acp", extra_headers=extra
+            nursery,
+            stream,  # pyright: ignore[reportArgumentType] - any stream will do
+            host,
+            "/acp",
+            extra_headers=extra,
         )
         client = GatewayClient(websocket, stream)
         nursery.start_soon(client.read)
