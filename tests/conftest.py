@@ -32,7 +32,7 @@ MAX_IDLE_SECONDS: Final = 15.0
 UNLIMITED_FOLDERS: Final = frozenset(
     {"crash", "interop", "soak", "cli", "end_to_end", "realmodel"}
 )
-UNLIMITED_MARKS: Final = ("slow", "sweep", "realmodel", "interop")
+UNLIMITED_MARKS: Final = ("slow", "sweep", "realmodel", "interop", "browser")
 
 TESTS: Final = Path(__file__).parent
 SCHEDULING: Final = Path("/proc/self/schedstat")

@@ -115,7 +115,7 @@ function toolView(message, context) {
       const told = JSON.stringify(changes.map((diff) => [diff.path, diff.newText.length, diff.oldText?.length]));
       if (told !== shownDiffs) {
         shownDiffs = told;
-        replace(diffs, changes.map(diffView));
+        replace(diffs, changes.map((diff) => diffView(diff, context.model.settings?.workspace)));
       }
       fill();
     },
@@ -226,7 +226,8 @@ function actionView(message, context) {
   return {
     element,
     update(block) {
-      const asked = oneLine(block.title || block.detail || "A question", 200);
+      const isQuestion = block.action !== "tool_call_permission";
+      const asked = oneLine((isQuestion && block.detail) || block.title || block.detail || "A question", 200);
       element.dataset.status = block.status;
       if (block.status === "pending") {
         replace(element, h("span", { class: "mark" }, "waits"), h("span", { class: "asked", dir: "auto" }, asked),

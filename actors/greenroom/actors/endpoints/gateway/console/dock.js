@@ -46,7 +46,7 @@ export class Dock {
     const hadFocus = this.asks.contains(document.activeElement);
     for (const id of this.cards.keys()) if (!model.interactions.has(id)) this.cards.delete(id);
     for (const [id, ask] of model.interactions) {
-      if (!this.cards.has(id)) this.cards.set(id, new Card(ask, this.act));
+      if (!this.cards.has(id)) this.cards.set(id, new Card(ask, model.settings?.workspace, this.act));
     }
     const elements = [...this.cards.values()].map((card, at) => {
       card.setNext(at === 0);
@@ -152,18 +152,21 @@ const inOrder = (a, b) => (a.mode === b.mode ? (a.order ?? 0) - (b.order ?? 0) :
 const textOf = (parts) => (parts ?? []).filter((part) => part.type === "text").map((part) => part.text).join("\n\n");
 
 class Card {
-  constructor({ sessionId, block, tool }, act) {
+  constructor({ sessionId, block, tool }, folder, act) {
     this.block = block;
+    this.folder = folder;
     this.until = h("span", { class: "until" });
     this.answered = (label, answer) => this.#answer(act, sessionId, label, answer);
     const permission = block.action === "tool_call_permission";
-    const title = block.title || (permission ? "May it do this?" : block.detail);
+    // A question may have a word or two above it; what is asked is then its detail.
+    const [above, asked] = permission || !block.detail ? [null, block.title || "May it do this?"] : [block.title, block.detail];
     const id = `ask-${block.id}`;
     this.later = h("p", { class: "quiet", hidden: true }, "Answer the one above first.");
     this.element = h("section", { class: `ask ${permission ? "permission" : "question"}`, "aria-labelledby": id, data: { id: block.id } },
-      h("header", null, h("span", { class: "mark" }, permission ? "Permission" : block.origin === "budget" ? "Budget" : "Question"), this.until),
-      h("h2", { id, dir: "auto" }, clean(title.slice(0, 500))),
-      this.#detail(tool),
+      h("header", null, h("span", { class: "mark" }, permission ? "Permission" : block.origin === "budget" ? "Budget" : "Question"),
+        above ? h("span", { class: "above", dir: "auto" }, oneLine(above, 80)) : null, this.until),
+      h("h2", { id, dir: "auto" }, clean(asked.slice(0, 2000))),
+      permission ? this.#detail(tool) : null,
       (this.form = permission ? this.#permission() : this.#question()),
       this.later);
     this.tick();
@@ -202,7 +205,7 @@ class Card {
     const { detail, title } = this.block;
     const said = detail && detail !== title ? h("pre", { class: "raw detail", tabIndex: 0, dir: "ltr" }, clean(detail)) : null;
     if (!tool) return said;
-    const diffs = (tool.diffs ?? []).slice(0, 10).map(diffView);
+    const diffs = (tool.diffs ?? []).slice(0, 10).map((diff) => diffView(diff, this.folder));
     const call = h("details", { class: "call" }, h("summary", null, oneLine(titleOf(tool), 120)), argumentList(tool));
     return h("div", { class: "about" }, said, diffs, call);
   }

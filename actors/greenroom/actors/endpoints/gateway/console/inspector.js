@@ -253,7 +253,7 @@ function deeds(app) {
     deed("Fork", "A fork was made.", "session/fork", ref, ({ session }) => app.openSession(session.id)),
     deed("Compact", ({ outcome, why }) => (why ? `Not compacted: ${why}` : `Compacted: ${outcome}`), "session/compact"),
     deed("Undo compaction", ({ undone }) => (undone ? "The compaction was undone." : "There is none to undo."), "session/undo_compaction"),
-    deed("Archive", "The session was put away.", "session/archive", { ...ref, archived: true }, () => app.closeSession()),
+    deed("Archive", "The session was archived.", "session/archive", { ...ref, archived: true }, () => app.closeSession()),
     confirmed("Clear the conversation", deedOf(app, "session/clear", () => app.changed())),
     scopes.has("admin") ? confirmed("Delete the session", deedOf(app, "session/delete", () => app.closeSession())) : null);
 }

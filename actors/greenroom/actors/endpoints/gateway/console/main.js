@@ -28,6 +28,7 @@ const app = {
   listError: null,
   drafts: new Map(),
   isConnected: false,
+  hasStopped: false,
   attach: 0,
   call: (method, params, options) => app.wire.call(`_greenroom/${method}`, params, options),
   act, say, openSession, closeSession, newSession,
@@ -61,8 +62,10 @@ function connect() {
     },
     onOpen: greeted,
     onLost: ({ delay, code }) => {
-      lamp("lost", code === 1001 ? "the gateway stopped" : "not connected");
-      banner(`${code === 1001 ? "The gateway has stopped." : "The connection is lost."} Trying again in ${seconds(delay / 1000)}.`, true);
+      // What is known of the first loss holds for the tries that fail after it.
+      if (app.isConnected) app.hasStopped = code === 1001;
+      lamp("lost", app.hasStopped ? "the gateway has stopped" : "not connected");
+      banner(`${app.hasStopped ? "The gateway has stopped." : "The connection is lost."} Trying again in ${seconds(delay / 1000)}.`, true);
     },
     onRefused: refused,
     onNotice: notice,
@@ -171,11 +174,13 @@ setInterval(() => {
   if (!document.hidden) listSessions();
 }, LIST_EVERY);
 
-function standing({ state, waitingFor, hasOpenInteraction, archivedAt }) {
+// `outcome` of the last turn, where it is known.
+function standing({ state, waitingFor, hasOpenInteraction, archivedAt, outcome }) {
   if (hasOpenInteraction || waitingFor === "permission" || waitingFor === "question") return ["asks", WAITS[waitingFor] ?? "needs you"];
   if (state === "generating") return ["works", WAITS[waitingFor] ?? "working"];
-  if (state === "error") return ["error", "ended in an error"];
-  return archivedAt ? ["away", "put away"] : ["idle", "idle"];
+  if (state === "error" && outcome === "aborted") return ["idle", "stopped"];
+  if (state === "error") return ["error", outcome ? "ended in an error" : "ended early"];
+  return archivedAt ? ["away", "archived"] : ["idle", "idle"];
 }
 
 const rows = new Map();
@@ -233,7 +238,8 @@ async function openSession(id) {
   transcript.reset();
   drawSessions();
   if (app.isConnected) await attach();
-  if (matchMedia("(pointer: fine)").matches) byId("prompt").focus({ preventScroll: true });
+  draw();
+  if (!matchMedia("(pointer: coarse)").matches) byId("prompt").focus({ preventScroll: true });
   inspector.refresh();
 }
 
@@ -382,7 +388,7 @@ function draw() {
 
 function drawStatus(model) {
   const { status, settings } = model;
-  const [state, words] = standing({ ...status, hasOpenInteraction: model.interactions.size > 0 });
+  const [state, words] = standing({ ...status, hasOpenInteraction: model.interactions.size > 0, outcome: model.lastOutcome });
   const title = oneLine(settings?.title ?? "", 120) || "Untitled";
   setText(byId("title"), title);
   document.title = `${{ asks: "\u25c6 ", works: "\u25cf " }[state] ?? ""}${title} \u00b7 greenroom`;

@@ -101,6 +101,10 @@ export class SessionModel {
     return this.messages.get(this.order.at(-1)) ?? null;
   }
 
+  get lastOutcome() {
+    return this.lastMessage?.metadata.runOutcome ?? null;
+  }
+
   /** The reply that is being made, if one is. */
   get openTurn() {
     const last = this.lastMessage;
@@ -133,6 +137,8 @@ export class SessionModel {
 
   #merge(message) {
     const old = this.messages.get(message.id);
+    // A message that has ended stays so.
+    if (old && old.status !== "pending" && message.status === "pending") return old;
     if (!old) this.#place(message);
     const blocks = old?.blocks ?? new Map();
     for (const block of message.blocks ?? []) {
@@ -188,13 +194,11 @@ export class SessionModel {
     this.dirty.asks = true;
   }
 
-  onRetracted({ through }) {
-    const kept = through == null ? 0 : (this.messages.get(through)?.orderSeq ?? 0);
-    const gone = this.order.filter((id) => this.messages.get(id).orderSeq > kept);
-    for (const id of gone) this.messages.delete(id);
-    this.order = this.order.filter((id) => this.messages.has(id));
+  onRetracted({ messageId }) {
+    this.messages.delete(messageId);
+    this.order = this.order.filter((id) => id !== messageId);
+    for (const [id, each] of this.interactions) if (each.messageId === messageId) this.interactions.delete(id);
     this.dirty.order = this.dirty.asks = true;
-    for (const [id, each] of this.interactions) if (gone.includes(each.messageId)) this.interactions.delete(id);
   }
 
   onStatus({ version, state, runId, waitingFor, remaining }) {
@@ -276,7 +280,7 @@ const HANDLERS = {
   "stream/updated": "onStream",
   "session/status_changed": "onStatus",
   "session/messages_changed": "onMessage",
-  "session/messages_retracted": "onRetracted",
+  "session/message_retracted": "onRetracted",
   "interaction/settled": "onSettled",
   "plan/updated": "onPlan",
   "session/updated": "onSettings",

@@ -240,7 +240,7 @@ function middle(a, b) {
 }
 
 /** Show one change of a file: path, how much, and its lines with some context. */
-export function diffView({ path, oldText, newText }) {
+export function diffView({ path, oldText, newText }, folder = null) {
   const lines = lineDiff(oldText ?? "", newText);
   const added = lines.filter(([sign]) => sign === "+").length;
   const removed = lines.filter(([sign]) => sign === "-").length;
@@ -259,12 +259,14 @@ export function diffView({ path, oldText, newText }) {
   }
   return h("figure", { class: "diff" },
     h("figcaption", null,
-      h("span", { class: "path", dir: "ltr" }, clean(path)),
+      h("span", { class: "path", dir: "ltr", title: clean(path) }, clean(within(path, folder))),
       oldText == null ? h("span", { class: "tag" }, "new file") : null,
       h("span", { class: "plus" }, `+${added}`),
       h("span", { class: "minus" }, `\u2212${removed}`)),
-    rows);
+    added || removed ? rows : h("p", { class: "gap" }, "The text stays the same."));
 }
+
+const within = (path, folder) => (folder && path.startsWith(`${folder}/`) ? path.slice(folder.length + 1) : path);
 
 const SIGNS = { " ": "same", "+": "added", "-": "removed" };
 

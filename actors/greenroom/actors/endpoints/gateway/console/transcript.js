@@ -99,6 +99,7 @@ export class Transcript {
   }
 
   #scrolled() {
+    if (!this.model) return;
     const { scrollTop, scrollHeight, clientHeight } = this.scroller;
     const isNear = scrollHeight - scrollTop - clientHeight < NEAR_END;
     if (isNear && this.last < this.model.order.length) this.#later();
@@ -183,7 +184,9 @@ class MessageView {
     if (role === "assistant" && metadata.model) setText(this.who, oneLine(metadata.model, 60));
     setText(this.note, noteOf(metadata));
     this.element.dataset.status = message.status;
-    this.element.dataset.outcome = metadata.runOutcome ?? "";
+    // While it goes on, what is told of an end is that of an earlier run of the turn.
+    const isOver = message.status !== "pending" || metadata.runOutcome === "paused";
+    this.element.dataset.outcome = isOver ? (metadata.runOutcome ?? "") : "";
     setText(this.foot, role === "assistant" ? endingWords(message) : "");
   }
 

@@ -1,7 +1,8 @@
 // The connection to the gateway: JSON-RPC over one websocket, made again when it is lost.
 // It knows nothing of the page; what it learns it tells through `handlers`.
 
-const FIRST_DELAY = 400;
+const FIRST_DELAY = 300;
+const GROWTH = 1.6;
 const LONGEST_DELAY = 15000;
 const HANDSHAKE_LIMIT = 12000;
 
@@ -157,7 +158,7 @@ export class Wire {
       this.handlers.onRefused({ code, reason });
       return;
     }
-    const delay = Math.min(LONGEST_DELAY, FIRST_DELAY * 2 ** this.failures++) * (0.75 + Math.random() / 2);
+    const delay = Math.min(LONGEST_DELAY, FIRST_DELAY * GROWTH ** this.failures++) * (0.75 + Math.random() / 2);
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.retry(), delay);
     this.handlers.onLost({ delay, code, reason });

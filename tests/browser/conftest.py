@@ -1,0 +1,92 @@
+"""A real gateway in a process of its own, and a real Chromium that looks at it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from kit.console import Console, OpenConsole, SceneGateway
+
+INSTALL: Final = "tests/browser/install fetches it"
+PATIENCE_MS: Final = 10_000
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A browser, of type `playwright.sync_api.Browser`."""
+    driver = pytest.importorskip(
+        "playwright.sync_api", reason=f"playwright is not installed; {INSTALL}"
+    )
+    program = os.environ.get("GREENROOM_CHROMIUM") or shutil.which("chromium")
+    if program is None:
+        pytest.skip(f"chromium is not installed; {INSTALL}")
+    with driver.sync_playwright() as playwright:
+        # Root can't have the sandbox, and the pages are our own.
+        arguments = ["--no-sandbox"] if os.getuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=program, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def gateway(
+    chromium: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SceneGateway]:
+    """One for all tests that do no harm to it; each has sessions of its own."""
+    gateway = SceneGateway(tmp_path_factory.mktemp("gateway"))
+    try:
+        gateway.start()
+        yield gateway
+    finally:
+        gateway.end()
+
+
+@pytest.fixture
+def own_gateway(chromium: Any, tmp_path: Path) -> Iterator[SceneGateway]:
+    """One that may be killed; it is not started yet."""
+    gateway = SceneGateway(tmp_path)
+    yield gateway
+    gateway.end()
+
+
+@pytest.fixture
+def open_console(chromium: Any) -> Iterator[OpenConsole]:
+    """Open consoles; at the end no script of theirs has failed."""
+    problems: list[str] = []
+    contexts: list[Any] = []
+
+    def note(told: Any) -> None:
+        known = "WebSocket connection", "requires 'TrustedHTML'"
+        if told.type in ("error", "warning") and not any(w in told.text for w in known):
+            problems.append(told.text)
+
+    def open_console(
+        url: str, *, beside: Console | None = None, **options: Any
+    ) -> Console:
+        if beside is None:
+            size = {"viewport": {"width": 1280, "height": 860}}
+            context = chromium.new_context(**(size | options))
+            context.set_default_timeout(PATIENCE_MS)
+            contexts.append(context)
+        else:
+            context = beside.page.context
+        page = context.new_page()
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", note)
+        page.goto(url)
+        return Console(page)
+
+    yield open_console
+    for context in contexts:
+        context.close()
+    assert problems == []
