@@ -11,6 +11,7 @@ from kit.rehearsal import Probe, open_stage, replies
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.providers import Call, Halt, Say
+from greenroom.actors.sessions import Told
 from greenroom.protocol import events_of
 from greenroom.protocol.gateway import ENDED
 
@@ -20,7 +21,7 @@ DONE = [Say("done"), Halt()]
 def durable(stage, after=0):
     """What the tape says that clients are told after a cursor."""
     return [
-        (event.seq, type(event).__struct_config__.tag)
+        (Told(event).seq, type(event).__struct_config__.tag)
         for entry in stage.tape()
         if entry.seq > after
         for event in events_of(entry)
@@ -95,9 +96,7 @@ async def test_two_clients_of_a_session_are_told_the_same_bytes(tmp_path):
         connected(gateway) as two,
     ):
         for client in (one, two):
-            await client.call(
-                "_greenroom/session/attach", sessionId=s.session.id
-            )
+            await client.call("_greenroom/session/attach", sessionId=s.session.id)
         await wait_all_tasks_blocked()
         one.received.clear()
         two.received.clear()
@@ -115,9 +114,7 @@ async def test_attaching_again_replaces_and_detaching_ends_what_is_told(tmp_path
         connected(gateway) as client,
     ):
         for _ in range(2):
-            await client.call(
-                "_greenroom/session/attach", sessionId=stage.session.id
-            )
+            await client.call("_greenroom/session/attach", sessionId=stage.session.id)
         await stage.session.prompt("one")
         await client.until_idle()
         assert len(told(client)) == len(set(told(client)))
@@ -187,9 +184,7 @@ async def test_the_first_answer_wins_and_everybody_sees_it(tmp_path):
         connected(gateway) as two,
     ):
         for client in (one, two):
-            await client.call(
-                "_greenroom/session/attach", sessionId=stage.session.id
-            )
+            await client.call("_greenroom/session/attach", sessionId=stage.session.id)
         await one.call(
             "_greenroom/queue",
             sessionId=stage.session.id,
@@ -198,9 +193,7 @@ async def test_the_first_answer_wins_and_everybody_sees_it(tmp_path):
         )
         await wait_all_tasks_blocked()
         (waiting,) = (
-            await two.call(
-                "_greenroom/interaction/list", sessionId=stage.session.id
-            )
+            await two.call("_greenroom/interaction/list", sessionId=stage.session.id)
         )["interactions"]
         answer = {
             "sessionId": stage.session.id,
@@ -221,26 +214,17 @@ async def test_a_client_that_leaves_changes_nothing(tmp_path):
     gate = trio.Event()
     probe = Probe(gate=gate)
     async with (
-        open_stage(tmp_path, script, probe, permission_mode="full_access") as s,
-        served(s.engine) as gateway,
-        connected(gateway) as client,
+        open_stage(tmp_path, script, probe, permission_mode="full_access") as stage,
+        served(stage.engine) as gateway,
     ):
-        await client.request(
-            "_greenroom/prompt",
-            sessionId=s.session.id,
-            content="go",
-            commandId="c",
-        )
-        await wait_all_tasks_blocked()
-            async with connected(gateway) as other:
-                await other.call("_greenroom/session/attach", sessionId=s.session.id)
-                gate.set()
-                await other.until_idle()
-                joined = await other.call(
-                    "_greenroom/prompt",
-                    sessionId=s.session.id,
-                    content="go",
-                    commandId="c",
-                )
-                assert (joined["outcome"], joined["text"]) == ("completed", "done")
+        prompt = {"sessionId": stage.session.id, "content": "go", "commandId": "c"}
+        async with connected(gateway) as client:
+            await client.request("_greenroom/prompt", **prompt)
+            await wait_all_tasks_blocked()
+        async with connected(gateway) as other:
+            await other.call("_greenroom/session/attach", sessionId=stage.session.id)
+            gate.set()
+            await other.until_idle()
+            joined = await other.call("_greenroom/prompt", **prompt)
+            assert (joined["outcome"], joined["text"]) == ("completed", "done")
     assert len(probe.calls) == 1

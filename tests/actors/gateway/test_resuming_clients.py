@@ -20,6 +20,7 @@ from trio.testing import MockClock
 from trio_websocket import ConnectionClosed
 
 from greenroom.actors.providers import Call, Halt, Pause, Say
+from greenroom.actors.sessions import Told
 from greenroom.protocol import events_of
 
 CLIENTS = 50
@@ -156,12 +157,12 @@ async def crowd(tmp_path, seed: int, clients: int) -> None:
                 over.set()
             tape = stage.tape()
             events = [event for entry in tape for event in events_of(entry)]
-            last = events[-1].seq
+            last = Told(events[-1]).seq or 0
             for watcher in crowd:
                 await watcher.visit(
                     gateway, 1 << 30, lambda w=watcher: (w.after or 0) >= last
                 )
-        wanted = [(e.seq, type(e).__struct_config__.tag) for e in events]
+        wanted = [(Told(e).seq or 0, type(e).__struct_config__.tag) for e in events]
         for watcher in crowd:
             assert watcher.begins is not None
             assert watcher.log == [pair for pair in wanted if pair[0] > watcher.begins]
