@@ -71,8 +71,9 @@ class EndedNotice(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel
 class CloseCode(IntEnum):
     """Why the gateway closes a connection; those from 4000 on are its own.
 
-    After ``GOING_AWAY``, ``SLOW``, ``RATE_LIMITED`` and ``TRY_LATER`` a client comes
+    After ``GOING_AWAY``, ``SLOW``, ``TIMED_OUT`` and ``RATE_LIMITED`` a client comes
     back by itself, with its cursors; after the others it would get the same again.
+    Who may not come in at all is told so in HTTP, before there is a WebSocket.
     """
 
     NORMAL = 1000
@@ -81,19 +82,12 @@ class CloseCode(IntEnum):
     PROTOCOL_ERROR = 1002
     INVALID_TEXT = 1007
     """A frame is not UTF-8."""
-    POLICY = 1008
-    """It did what no client does, again and again."""
     TOO_BIG = 1009
     """A frame is longer than `MAX_FRAME_BYTES`."""
-    INTERNAL_ERROR = 1011
-    TRY_LATER = 1013
-    """There are too many connections."""
     SLOW = 4290
     """It does not read what it is sent; the reason is ``resume``."""
     UNAUTHENTICATED = 4401
     """No token, or a wrong one."""
-    FORBIDDEN = 4403
-    """The origin is not allowed."""
     TIMED_OUT = 4408
     """It did not say who it is in time, or does not answer a ping."""
     RATE_LIMITED = 4429

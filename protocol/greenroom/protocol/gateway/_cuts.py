@@ -117,10 +117,12 @@ def message_from(
     room = budget - _size(_bare(record))
     kept: list[tuple[Block, tuple[Cut, ...]]] = []
     for block in record.blocks[offset:]:
-        fitted = (block, ()) if _size(block) <= room else _cut_down(record.id, block)
-        room -= _size(fitted[0])
-        if kept and room < 0:
-            break
+        fitted: tuple[Block, tuple[Cut, ...]] = (block, ())
+        if _size(block) >= room:
+            if kept:
+                break
+            fitted = _shortened(record.id, block, _LIMITS[-1])
+        room -= _size(fitted[0]) + 1
         kept.append(fitted)
     end = offset + len(kept)
     blocks = tuple(block for block, _ in kept)
@@ -166,10 +168,6 @@ def _long_fields(block: Block, limit: int) -> Iterator[tuple[str, Any, int]]:
         value = getattr(block, field, None)
         if value and (size := len(encode_json(value))) > limit:
             yield field, None if isinstance(value, dict) else (), size
-
-
-def _cut_down(message_id: MessageId, block: Block) -> tuple[Block, tuple[Cut, ...]]:
-    return _shortened(message_id, block, _LIMITS[-1])
 
 
 def _last_that_fit(
