@@ -173,7 +173,7 @@ class Access:
         scheme = origin.partition(":")[0]
         return (
             scheme in ("http", "https")
-            and host is not None
+            and bool(host)
             and _authority(_netloc(origin), scheme) == _authority(host, scheme)
         )
 

@@ -83,12 +83,16 @@ class HeadReader:
             HeadError: it is wrong, or longer than `MAX_HEAD_BYTES`.
         """
         self._raw += data
+        if len(self._raw) > MAX_HEAD_BYTES:
+            raise HeadError(431, f"a head has at most {MAX_HEAD_BYTES} bytes")
         try:
             self._http.receive_data(data)
             event = self._http.next_event()
         except h11.RemoteProtocolError as exc:
             raise HeadError(exc.error_status_hint, str(exc)) from exc
         match event:
+            case h11.Request() if event.http_version not in (b"1.0", b"1.1"):
+                raise HeadError(505, "HTTP 1.1 is spoken")
             case h11.Request():
                 return self._head(event)
             case h11.NEED_DATA:
