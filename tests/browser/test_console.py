@@ -276,7 +276,7 @@ def test_the_panels_tell_of_the_run_its_actors_its_cost_and_its_settings(
 
     console.page.locator("#tab-journal").click()
     console.text(".run .mark", "aborted")
-    for kind in ("run_started", "request", "attempt", "dispatch", "run_ended"):
+    for kind in ("run_started", "attempt", "tool", "run_ended"):
         console.page.locator(f'.timeline [data-kind="{kind}"]').first.wait_for()
     console.page.locator("#tab-usage").click()
     console.text(".tile", "Input")

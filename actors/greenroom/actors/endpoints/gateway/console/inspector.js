@@ -79,11 +79,22 @@ export class Inspector {
 const quiet = (text) => h("p", { class: "quiet" }, text);
 
 const PANELS = {
-  async journal({ model, call }) {
+  async journal(app) {
+    const { model } = app;
     if (!model) return quiet("Open a session to see what happened in it.");
-    const { entries } = await call("journal", { sessionId: model.id });
+    const entries = [];
+    let before = null;
+    for (let page = 0; page < app.journalPages && (page === 0 || before != null); page++) {
+      const told = await app.call("journal", before == null ? { sessionId: model.id } : { sessionId: model.id, before });
+      entries.unshift(...told.entries);
+      before = told.next ?? null;
+    }
     if (!entries.length) return quiet("Nothing has run here yet.");
-    return runsOf(entries).reverse().map(runView);
+    const more = () => {
+      app.journalPages += 1;
+      app.changed();
+    };
+    return [...runsOf(entries).reverse().map(runView), before == null ? null : button("Earlier runs", more, { class: "link" })];
   },
 
   async actors({ call, model }) {
@@ -112,16 +123,18 @@ const PANELS = {
 
 //// The journal
 
-// Each run with its entries; what belongs to none stands alone. Oldest first.
+// Each run with its entries; what happens while one is open belongs to it. Oldest first.
 function runsOf(entries) {
   const runs = [];
   let open = null;
   for (const entry of entries) {
-    if (!open || (open.id !== (entry.runId ?? null))) {
-      open = { id: entry.runId ?? null, entries: [] };
+    const id = entry.runId ?? open?.id ?? null;
+    if (!open || open.id !== id) {
+      open = { id, entries: [] };
       runs.push(open);
     }
     open.entries.push(entry);
+    if (entry.kind === "run_ended") open = null;
   }
   return runs;
 }
@@ -129,24 +142,61 @@ function runsOf(entries) {
 function runView({ id, entries }) {
   const [first] = entries;
   const ended = entries.find((entry) => entry.kind === "run_ended");
-  const end = ended?.at ?? Date.now() / 1000;
-  const state = id === null ? "session" : (ended?.status ?? "running");
-  const head = id === null ? "Session" : `Run ${oneLine(id, 8).slice(0, 8)}`;
+  const now = Date.now() / 1000;
+  const last = id === null ? entries.at(-1).at : (ended?.at ?? now);
+  const state = id === null ? "" : (ended?.status ?? "open");
+  const length = Math.max(0.001, last - first.at);
   return h("section", { class: "run", data: { state } },
-    h("h3", null, head, h("span", { class: "mark" }, oneLine(state, 40)),
-      h("span", { class: "at" }, clock(first.at)), id === null ? null : h("span", { class: "took" }, seconds(Math.max(0, end - first.at)))),
-    h("ol", { class: "timeline" }, entries.map((entry) => entryRow(entry, first.at, Math.max(0.001, end - first.at)))));
+    h("h3", null, id === null ? "Session" : `Run ${clean(id.slice(0, 8))}`, h("span", { class: "mark" }, oneLine(state, 40)),
+      h("span", { class: "at" }, clock(first.at)), h("span", { class: "took" }, id === null ? "" : seconds(Math.max(0, last - first.at)))),
+    h("ol", { class: "timeline" }, spansOf(entries, now).map((span) => spanRow(span, first.at, length))));
 }
 
-function entryRow(entry, start, length) {
-  const [what, about] = TELL[entry.kind]?.(entry) ?? [oneLine(entry.kind, 40), ""];
-  const bad = entry.isError || ["error", "context_overflow"].includes(entry.status);
-  const place = Math.min(100, Math.max(0, ((entry.at - start) / length) * 100));
-  const bar = h("span", { class: "bar", "aria-hidden": "true" }, h("i"));
-  bar.firstChild.style.insetInlineStart = `${place}%`;
-  return h("li", { data: { kind: entry.kind, bad: String(bad) } },
-    h("span", { class: "offset" }, `+${seconds(Math.max(0, entry.at - start))}`), bar,
-    h("span", { class: "what" }, what), h("span", { class: "about", dir: "auto" }, oneLine(about, 200)));
+/** What took time, from when to when: attempts of requests, and tools. The rest are moments. */
+export function spansOf(entries, now) {
+  const spans = [];
+  const requests = new Map();
+  const tools = new Map();
+  const add = (entry, end, what, about, kind = entry.kind) => {
+    const span = { kind, start: entry.at, end, what, about, bad: entry.isError || BAD.has(entry.status) };
+    spans.push(span);
+    return span;
+  };
+  for (const entry of entries) {
+    if (entry.kind === "request") {
+      requests.set(entry.requestSeq, add(entry, now, `request ${entry.requestSeq}`, joined("under way", entry.model)));
+    } else if (entry.kind === "attempt") {
+      const open = requests.get(entry.requestSeq);
+      const again = (entry.attempt ?? 1) > 1 ? `, attempt ${entry.attempt}` : "";
+      const start = open && open.kind === "request" ? open.start : (open?.next ?? entry.at);
+      if (open?.kind === "request") spans.splice(spans.indexOf(open), 1);
+      const span = add({ ...entry, at: start }, entry.at, `request ${entry.requestSeq ?? ""}${again}`, TELL.attempt(entry)[1]);
+      span.next = entry.at + (entry.retryDelay ?? 0);
+      requests.set(entry.requestSeq, span);
+    } else if (entry.kind === "dispatch") {
+      tools.set(entry.callId, add(entry, now, oneLine(entry.tool ?? "tool", 60), "dispatched", "tool"));
+    } else if (entry.kind === "outcome" && tools.has(entry.callId)) {
+      const span = tools.get(entry.callId);
+      Object.assign(span, { end: entry.at, bad: entry.isError, about: joined(entry.isError ? "failed" : "done", entry.reason) });
+    } else {
+      const [what, about] = TELL[entry.kind]?.(entry) ?? [oneLine(entry.kind, 40), ""];
+      add(entry, entry.at, what, about);
+    }
+  }
+  return spans;
+}
+
+const BAD = new Set(["error", "context_overflow"]);
+
+function spanRow({ kind, start, end, what, about, bad }, from, length) {
+  const share = (at) => Math.min(100, Math.max(0, ((at - from) / length) * 100));
+  const bar = h("i", { class: end > start ? "span" : "moment" });
+  bar.style.insetInlineStart = `${share(start)}%`;
+  if (end > start) bar.style.inlineSize = `${Math.max(2, share(end) - share(start))}%`;
+  const took = end > start ? seconds(end - start) : `+${seconds(Math.max(0, start - from))}`;
+  return h("li", { data: { kind, bad: String(Boolean(bad)) } },
+    h("span", { class: "what" }, what), h("span", { class: "bar", "aria-hidden": "true" }, bar), h("span", { class: "offset" }, took),
+    about ? h("span", { class: "about", dir: "auto" }, oneLine(about, 200)) : null);
 }
 
 const joined = (...parts) => parts.filter((part) => part != null && part !== "").join(" \u00b7 ");
@@ -155,11 +205,8 @@ const used = (usage) => (usage ? `${compact(usage.input)} in, ${compact(usage.ou
 const TELL = {
   run_started: (e) => ["started", joined(e.runKind, e.provider, e.model)],
   run_ended: (e) => ["ended", joined(e.status, e.reason === e.status ? null : e.reason, e.cost == null ? null : money(e.cost), used(e.usage))],
-  request: (e) => [`request ${e.requestSeq ?? ""}`, joined(e.round == null ? null : `round ${e.round}`, e.model)],
-  attempt: (e) => [(e.attempt ?? 1) > 1 ? `attempt ${e.attempt}` : "attempt", joined(
-    e.status, e.reason, used(e.usage), e.retryDelay == null ? null : `tries again in ${seconds(e.retryDelay)}`)],
-  dispatch: (e) => ["tool", joined(e.tool, "dispatched")],
-  outcome: (e) => ["tool", joined(e.tool, e.isError ? "failed" : (e.status ?? "done"), e.reason)],
+  attempt: (e) => ["attempt", joined(e.status, e.reason, used(e.usage), e.retryDelay == null ? null : `tries again in ${seconds(e.retryDelay)}`)],
+  outcome: (e) => [oneLine(e.tool ?? "tool", 60), joined(e.isError ? "failed" : "done", e.reason)],
   compaction: (e) => ["compaction", joined(e.status, e.tokensBefore == null ? null : `${compact(e.tokensBefore)} \u2192 ${compact(e.tokensAfter ?? 0)} tokens`, e.reason)],
   retraction: (e) => ["taken back", joined(e.reason)],
   recovery: (e) => ["recovery", joined(e.status, e.reason)],

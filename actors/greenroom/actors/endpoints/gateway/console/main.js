@@ -30,6 +30,7 @@ const app = {
   isConnected: false,
   hasStopped: false,
   attach: 0,
+  journalPages: 1,
   call: (method, params, options) => app.wire.call(`_greenroom/${method}`, params, options),
   act, say, openSession, closeSession, newSession,
   changed: () => {
@@ -231,6 +232,7 @@ async function openSession(id) {
   if (app.model?.id === id) return;
   leave();
   app.model = new SessionModel(id);
+  app.journalPages = 1;
   location.hash = `#/session/${encodeURIComponent(id)}`;
   byId("prompt").value = app.drafts.get(id) ?? "";
   grow();

@@ -1,0 +1,195 @@
+"""How the console keeps step with a gateway: cursors, offsets, pages, what was cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kit.console import Console, OpenConsole, SceneGateway
+from kit.console_wire import (
+    SESSION,
+    PlayedGateway,
+    RefusalError,
+    message,
+    snapshot,
+)
+
+
+@pytest.fixture
+def open_played(gateway: SceneGateway, open_console: OpenConsole) -> Any:
+    """Open the console with its session, of a gateway that the test plays."""
+
+    def open_played(**answers: Any) -> tuple[Console, PlayedGateway]:
+        named = {name.replace("__", "/"): answer for name, answer in answers.items()}
+        played = PlayedGateway(named)
+        console = open_console("about:blank")
+        played.play(console.page)
+        console.page.goto(f"{gateway.url}#/session/{SESSION}")
+        console.text("#title", "Played")
+        return console, played
+
+    return open_played
+
+
+def test_older_messages_are_read_in_pages_and_what_is_in_sight_stays_there(
+    open_played: Any,
+) -> None:
+    def attach(_: dict[str, Any]) -> dict[str, Any]:
+        newest = [message(number) for number in range(201, 301)]
+        return snapshot(newest, older=True)
+
+    def page_of(asked: dict[str, Any]) -> dict[str, Any]:
+        first = max(1, asked["before"] - asked["limit"])
+        older = [message(number) for number in range(first, asked["before"])]
+        return {"messages": older, **({"next": first} if first > 1 else {})}
+
+    console, played = open_played(session__attach=attach, session__messages=page_of)
+    console.text(".message", "Message 300.")
+    scroller, shown = (
+        console.page.locator("#scroller"),
+        console.page.locator(".message"),
+    )
+    assert shown.count() < 100
+
+    seen: set[str] = set()
+    for _ in range(40):
+        seen |= set(shown.evaluate_all("all => all.map((each) => each.dataset.id)"))
+        assert shown.count() <= 150
+        if "m1" in seen:
+            break
+        first = shown.first.get_attribute("data-id")
+        console.page.locator(".earlier").click()
+        console.page.wait_for_function(
+            "id => document.querySelector('.message').dataset.id !== id", arg=first
+        )
+        # What was first is where it was: in sight, or just above.
+        assert scroller.evaluate("each => each.scrollTop") > 0 or "m1" in seen
+    assert seen == {f"m{number}" for number in range(1, 301)}
+    befores = [asked["before"] for asked in played.params_of("session/messages")]
+    assert befores == sorted(set(befores), reverse=True)
+    order = shown.evaluate_all("all => all.map((each) => +each.dataset.id.slice(1))")
+    assert order == sorted(order)
+    console.page.locator("#to-end").click()
+    console.text(".message", "Message 300.")
+
+
+def test_a_page_that_was_too_slow_attaches_again_after_what_it_has_seen(
+    open_played: Any,
+) -> None:
+    console, played = open_played()
+    played.tell({"type": "session/messages_changed", "seq": 107, "message": message(3)})
+    # Of this fact another event follows, so it is not yet the cursor.
+    event = {"type": "session/messages_changed", "seq": 109, "message": message(4)}
+    played.tell(event, more=True)
+    console.text(".message", "Message 4.")
+
+    played.connections[-1].close(code=4290, reason="resume")
+
+    played.wait_for("session/attach", 2)
+    attaches = played.params_of("session/attach")
+    assert [asked.get("after") for asked in attaches] == [None, 107]
+
+
+def test_a_cursor_that_is_not_known_any_more_begins_anew(open_played: Any) -> None:
+    def attach(asked: dict[str, Any]) -> dict[str, Any]:
+        if "after" in asked:
+            raise RefusalError("unknown_cursor")
+        known = len(played_once) + 1
+        played_once.append(known)
+        return snapshot([message(number) for number in range(1, known + 1)])
+
+    played_once: list[int] = []
+    console, played = open_played(session__attach=attach)
+    assert console.page.locator(".message").count() == 1
+
+    ended = {"sessionId": SESSION, "reason": "slow", "after": 100}
+    played.notify("ended", ended)
+
+    console.text(".message", "Message 2.")
+
+
+def test_text_that_is_told_twice_is_shown_once_and_counted_as_python_counts(
+    open_played: Any,
+) -> None:
+    console, played = open_played()
+    open_reply = message(4, status="pending", blocks=[])
+    played.tell({"type": "session/messages_changed", "seq": 101, "message": open_reply})
+    item = {"type": "stream/updated", "runId": "r", "messageId": "m4", "itemId": "m4.0"}
+    for offset, text in (
+        (0, "\U0001f3ad one "),
+        (0, "\U0001f3ad one "),
+        (2, "one two"),
+    ):
+        played.tell({**item, "kind": "text", "offset": offset, "text": text})
+    played.tell({**item, "kind": "text", "offset": 9, "text": " \U0001f3ad end"})
+
+    console.text(".message.assistant", "end")
+    assert console.replies.last.inner_text() == "\U0001f3ad one two \U0001f3ad end"
+
+
+def test_a_message_that_is_taken_back_leaves_and_one_that_ended_stays_so(
+    open_played: Any,
+) -> None:
+    console, played = open_played()
+    late = message(2, "late", status="pending")
+    played.tell({"type": "session/messages_changed", "seq": 101, "message": late})
+    played.tell({"type": "session/message_retracted", "seq": 102, "messageId": "m1"})
+
+    console.page.locator('[data-id="m1"]').wait_for(state="detached")
+    assert console.replies.all_inner_texts() == ["Message 2."]
+
+
+def test_what_was_cut_out_of_a_frame_is_read_in_slices_when_it_is_asked_for(
+    open_played: Any,
+) -> None:
+    whole = "begin " + "\U0001f3ad middle " * 100 + "end"
+
+    def attach(_: dict[str, Any]) -> dict[str, Any]:
+        cut = {"messageId": "m2", "blockId": "m2.0", "field": "text"}
+        told = [message(1), message(2, whole[:50])]
+        return snapshot(told, cut=[{**cut, "total": len(whole)}])
+
+    def block(asked: dict[str, Any]) -> dict[str, Any]:
+        start = asked["offset"]
+        return {"text": whole[start : start + 400], "total": len(whole)}
+
+    console, played = open_played(session__attach=attach, session__block=block)
+    console.page.get_by_role("button", name="Read the whole of it").click()
+
+    console.text(".message.assistant .prose", "middle end")
+    assert console.replies.last.inner_text() == whole
+    offsets = [asked["offset"] for asked in played.params_of("session/block")]
+    assert offsets == [0, 400, 800]
+
+
+def test_a_gateway_that_refuses_the_page_is_not_asked_again_by_itself(
+    open_played: Any,
+) -> None:
+    console, played = open_played()
+
+    played.connections[-1].close(code=4403, reason="pages of that origin")
+
+    console.text("#banner", "The gateway refuses this page: pages of that origin.")
+    # More than the time after which it tries again by itself otherwise.
+    console.page.wait_for_timeout(1_000)
+    assert len(played.connections) == 1
+    console.page.locator("#banner-retry").click()
+    console.text("#lamp-text", "connected")
+
+
+def test_a_queued_message_whose_answer_is_lost_is_sent_again_under_its_id(
+    open_played: Any,
+) -> None:
+    def queue(_: dict[str, Any]) -> dict[str, Any]:
+        if len(played.params_of("queue")) == 1:
+            played.connections[-1].close(code=1001)
+            raise RefusalError("lost")
+        return {"inputId": "i", "delivery": "waiting"}
+
+    console, played = open_played(queue=queue)
+    console.say("once only")
+
+    played.wait_for("queue", 2)
+    first, second = played.params_of("queue")
+    assert first == second
+    assert first["content"] == "once only"
