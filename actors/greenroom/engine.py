@@ -76,6 +76,13 @@ from greenroom.actors.lifecycle import (
     removes_folder,
 )
 from greenroom.actors.logs import JsonLines as JsonLines
+from greenroom.actors.maintenance import (
+    REST_SECONDS,
+    Maintenance,
+    MaintenanceError as MaintenanceError,
+    MaintenanceFailedError as MaintenanceFailedError,
+    MaintenanceRefusedError as MaintenanceRefusedError,
+)
 from greenroom.actors.memory import (
     Contributions,
     Ingestion,
@@ -211,6 +218,7 @@ class Engine:
     imports: Imports
     """What is taken over from an older system."""
     _lifecycle: Lifecycle
+    _maintenance: Maintenance
     _defaults: SessionDefaults = attrs.field(factory=SessionDefaults)
 
     def __repr__(self) -> str:
@@ -454,6 +462,25 @@ class Engine:
             Piece(lambda store: store.forget_recollections(agent, recollection_id))
         )
 
+    async def maintain(
+        self, work: Callable[[Path], T], *, seconds: float = REST_SECONDS
+    ) -> T:
+        """Do *work* on the state folder while nobody uses its database (PER-12).
+
+        It is called with the folder, in the storage's thread, with the database closed:
+        `repair` or `vacuum` of `greenroom.storage`, say. Turns that go on are waited
+        for, *seconds* at most, and sessions are unloaded; a question stays open.
+        Meanwhile sessions are refused, and what else needs the database waits.
+
+        Raises:
+            MaintenanceError: it is being maintained already.
+            MaintenanceRefusedError: a turn did not end, another engine uses the folder,
+                or there is no database. Nothing was done.
+            MaintenanceFailedError: something failed with the database closed, be it
+                *work*. This engine has ended: leaving it raises this too.
+        """
+        return await self._maintenance.run(work, seconds)
+
     def contribute(self, *tools: Tool) -> None:
         """Add tools for the runs that start from now on."""
         self._tools.contribute(*tools)
@@ -630,6 +657,17 @@ async def open_engine(
             Bindings(writer, member, clock.now),
             Imports(writer, readers, member, agents, next(iter(by_id)), clock, ids),
             lifecycle,
+            Maintenance(
+                folder,
+                member,
+                clock,
+                writer,
+                readers,
+                sessions,
+                ingestion,
+                parts["memory"],
+                system.fail,
+            ),
         )
 
 

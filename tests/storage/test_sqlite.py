@@ -35,6 +35,8 @@ from greenroom.protocol import (
     StoreLockedError,
 )
 from greenroom.storage import (
+    Grant,
+    Held,
     MemoryStore,
     NoStoreError,
     Piece,
@@ -631,3 +633,22 @@ def test_what_reaches_a_log_is_short(folder: Path, peer: Peer) -> None:
     assert repr(tape) == "<Tape 's1' token 1 head 2>"
     assert repr(MemoryStore.create()) == "<MemoryStore 0 sessions>"
     reader.close()
+
+
+def test_a_member_is_restored_whose_store_was_closed_and_that_others_swept(
+    tmp_path: Path,
+) -> None:
+    first = open_store(tmp_path)
+    member = first.join("mine", "", 60.0, now=0.0)
+    assert first.others(member) == []
+    first.close()
+    with closing(open_store(tmp_path)) as other:
+        # Whoever joins removes members that are dead and own nothing.
+        stranger = other.join("another", "", 60.0, now=1.0)
+        with closing(open_store(tmp_path)) as again:
+            again.restore(member, now=1.0)
+            assert again.others(member) == ["another"]
+            assert other.others(stranger) == ["mine"]
+            grant = again.acquire(member, S1, now=2.0)
+            assert isinstance(grant, Grant)
+            assert isinstance(other.acquire(stranger, S1, now=2.0), Held)

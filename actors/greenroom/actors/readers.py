@@ -67,6 +67,25 @@ class Readers:
             else:
                 self._idle.append(reader)
 
+    @asynccontextmanager
+    async def suspended(self) -> AsyncGenerator[None]:
+        """Hold reads back while the block runs, with no connection open.
+
+        Waits for those that are being done; later ones wait in line for the end.
+        """
+        places = [object() for _ in range(MAX_READERS)]
+        held: list[object] = []
+        try:
+            for place in places:
+                await self._limiter.acquire_on_behalf_of(place)
+                held.append(place)
+            while self._idle:
+                self._idle.pop().close()
+            yield
+        finally:
+            for place in held:
+                self._limiter.release_on_behalf_of(place)
+
     async def _close(self) -> None:
         self._is_closed = True
         places: list[object] = []

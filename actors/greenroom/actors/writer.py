@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, Protocol, TypeVar, final
 
 import attrs
 import outcome
@@ -27,6 +27,8 @@ import trio
 
 from greenroom.protocol import StorageError
 from greenroom.storage import Piece, Settled
+
+T = TypeVar("T")
 
 MAX_GROUP: Final = 1_000
 """Pieces in one commit; bounds how long the next ones wait (measured: 30 ms)."""
@@ -94,6 +96,16 @@ class WriterStatistics:
 
 
 @attrs.frozen(eq=False)
+class _Renewal:
+    """The store is closed, something is done without it, and it is opened again."""
+
+    work: Callable[[], Any]
+    reopen: Callable[[], WritableStore]
+    ended: Callable[[outcome.Outcome[Any]], object]
+    """Called in the loop."""
+
+
+@attrs.frozen(eq=False)
 class _Job:
     piece: Piece
     settled: Callable[[Settled], object]
@@ -107,12 +119,16 @@ class Writer:
 
     _store: WritableStore
     _loop: trio.lowlevel.TrioToken
-    _jobs: queue.SimpleQueue[_Job | None] = attrs.field(
-        factory=queue.SimpleQueue["_Job | None"]
+    _jobs: queue.SimpleQueue[_Job | _Renewal | None] = attrs.field(
+        factory=queue.SimpleQueue["_Job | _Renewal | None"]
     )
     """From the loop to the thread; `None` asks it to end."""
     _room: trio.Semaphore = attrs.field(factory=lambda: trio.Semaphore(MAX_QUEUED))
     _thread: threading.Thread | None = None
+    _renewal: _Renewal | None = None
+    """What is to be done behind the group that is being gathered. The thread's."""
+    _is_away: bool = False
+    """The store is closed, to be opened again. The thread's."""
     _failure: BaseException | None = None
     """Why the thread ended before it was asked to. Written by the thread."""
     _is_closed: bool = False
@@ -178,6 +194,30 @@ class Writer:
             return
         self._jobs.put(_Job(piece, settled))
 
+    async def renew(
+        self, work: Callable[[], T], reopen: Callable[[], WritableStore]
+    ) -> T:
+        """Close the store, do *work* without it, go on with what *reopen* gives.
+
+        In the writer's thread, behind every piece that was accepted before; those
+        that come meanwhile wait. Can't be cancelled. Whatever fails of it is the end of
+        this writer: the store is closed then, and what waits is refused.
+
+        Raises:
+            WriterClosedError: the writer is closed or has died.
+            BaseException: whatever *work* or *reopen* raised, or the closing.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._is_closed:
+            raise self._closed_error()
+        task = trio.lowlevel.current_task()
+
+        def resume(result: outcome.Outcome[Any]) -> None:
+            trio.lowlevel.reschedule(task, result)
+
+        self._jobs.put(_Renewal(work, reopen, resume))
+        return await trio.lowlevel.wait_task_rescheduled(_refuse_abort)
+
     async def flush(self) -> None:
         """Return when everything that is on disk now can be found by search."""
         while await self.submit(_INDEX_PIECE):
@@ -224,8 +264,12 @@ class Writer:
     def _die(self, jobs: list[_Job]) -> None:
         # In the loop, so that no submitter is between its check and its put.
         self._is_closed = True
-        jobs += _drained(self._jobs)
+        left, renewals = _drained(self._jobs)
+        jobs += left
+        renewals += [] if self._renewal is None else [self._renewal]
         self._deliver(jobs, [Settled(error=self._closed_error()) for _ in jobs])
+        for renewal in renewals:
+            renewal.ended(outcome.Error(self._closed_error()))
 
     def _closed_error(self) -> WriterClosedError:
         if self._failure is None:
@@ -240,20 +284,43 @@ class Writer:
         jobs: list[_Job] = []
         try:
             while self._next_group(jobs):
-                self._commit(jobs)
+                if jobs:
+                    self._commit(jobs)
+                self._renew_if_asked()
         except BaseException as exc:
             self._failure = exc
             self._soon(self._die, list(jobs))
         else:
             self._tidy_up()
         finally:
+            if not self._is_away:
+                self._store.close()
+
+    def _renew_if_asked(self) -> None:
+        renewal, self._renewal = self._renewal, None
+        if renewal is None:
+            return
+        try:
+            self._store.checkpoint()
+            self._is_away = True
             self._store.close()
+            value = renewal.work()
+            self._store = renewal.reopen()
+            self._is_away = False
+        except BaseException as exc:
+            self._soon(renewal.ended, outcome.Error(exc))
+            raise
+        self._is_tidy = False
+        self._soon(renewal.ended, outcome.Value(value))
 
     def _next_group(self, jobs: list[_Job]) -> bool:
-        # Fills *jobs*; False when asked to end and nothing is left to do.
+        # Fills *jobs*, up to a renewal; False when asked to end and nothing is left.
         jobs.clear()
         job = self._wait()
         while job is not None:
+            if isinstance(job, _Renewal):
+                self._renewal = job
+                return True
             jobs.append(job)
             if len(jobs) == MAX_GROUP:
                 return True
@@ -265,7 +332,7 @@ class Writer:
             self._jobs.put(None)
         return bool(jobs)
 
-    def _wait(self) -> _Job | None:
+    def _wait(self) -> _Job | _Renewal | None:
         quiet = _QUIET_SECONDS
         while not self._is_tidy:
             try:
@@ -374,12 +441,17 @@ def _as_outcome(settled: Settled) -> outcome.Outcome[Any]:
     return outcome.Error(settled.error)
 
 
-def _drained(jobs: queue.SimpleQueue[_Job | None]) -> list[_Job]:
+def _drained(
+    jobs: queue.SimpleQueue[_Job | _Renewal | None],
+) -> tuple[list[_Job], list[_Renewal]]:
     left: list[_Job] = []
+    renewals: list[_Renewal] = []
     while True:
         try:
             job = jobs.get_nowait()
         except queue.Empty:
-            return left
-        if job is not None:
+            return left, renewals
+        if isinstance(job, _Renewal):
+            renewals.append(job)
+        elif job is not None:
             left.append(job)

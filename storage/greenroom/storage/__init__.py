@@ -171,7 +171,7 @@ from .replay import (
     replay_slice as replay_slice,
     verify_slice as verify_slice,
 )
-from .retention import Swept as Swept, sweep as sweep
+from .retention import Swept as Swept, sweep as sweep, vacuum as vacuum
 from .sessions import (
     MAX_TITLE as MAX_TITLE,
     archive_session as archive_session,

@@ -47,6 +47,21 @@ class Swept:
     """The log beside the database, afterwards."""
 
 
+def vacuum(folder: Path) -> None:
+    """Give the space back that nothing in the database of *folder* needs, if it pays.
+
+    Has the folder alone for it, and needs room for a copy of the database.
+
+    Raises:
+        StoreLockedError: an engine uses the folder; it is named.
+        StorageError: it can't be read or written.
+    """
+    # A reader does not make what is not there, and does not migrate.
+    open_reader(folder).close()
+    with closing(open_store(folder, exclusive=True)) as store:
+        compact(store.connection)
+
+
 def sweep(
     folder: Path,
     *,

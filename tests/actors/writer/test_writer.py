@@ -494,3 +494,74 @@ async def test_an_inline_writer_runs_each_piece_at_once(
     writer.submit_soon(value(4), ended.append)
     assert ended == [Settled(4)]
     assert store.groups == [1, 1, 1, 1]
+
+
+#### Renewal
+
+
+async def test_a_renewal_comes_behind_what_was_accepted_and_before_the_rest() -> None:
+    old, new = GatedStore(is_open=False), GatedStore()
+    log: list[str] = []
+
+    async def write(writer: Writer, word: str) -> None:
+        await writer.submit(Piece(lambda store: log.append(word)))
+
+    async def renew(writer: Writer) -> None:
+        value = await writer.renew(lambda: log.append("work") or 7, lambda: new)
+        assert value == 7
+
+    async with open_writer(old) as writer, trio.open_nursery() as nursery:
+        nursery.start_soon(write, writer, "in the group")
+        await old.wait_entered()
+        nursery.start_soon(write, writer, "accepted before")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(renew, writer)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(write, writer, "behind it")
+        await trio.testing.wait_all_tasks_blocked()
+        old.let(2)
+    assert log == ["in the group", "accepted before", "work", "behind it"]
+    assert (old.groups, new.groups) == ([1, 1], [1])
+    # The old one is closed before the work, the new one at the end; each once.
+    assert old.log[-2:] == ["checkpoint", "close"]
+    assert [store.log.count("close") for store in (old, new)] == [1, 1]
+
+
+async def test_a_renewal_that_fails_ends_the_writer_and_closes_nothing_twice() -> None:
+    store = GatedStore()
+
+    def fail() -> GatedStore:
+        raise StorageError("no new one")
+
+    async with open_writer(store) as writer:
+        with pytest.raises(StorageError, match="no new one"):
+            await writer.renew(lambda: None, fail)
+        with pytest.raises(WriterClosedError, match="no new one"):
+            await writer.submit(value(1))
+        with pytest.raises(WriterClosedError, match="no new one"):
+            await writer.renew(lambda: None, fail)
+    assert store.log.count("close") == 1
+
+
+async def test_a_renewal_behind_a_group_that_kills_the_writer_is_refused() -> None:
+    store = GatedStore(is_open=False)
+    told: list[str] = []
+
+    async def renew(writer: Writer) -> None:
+        with pytest.raises(WriterClosedError):
+            await writer.renew(lambda: told.append("work"), lambda: store)
+        told.append("refused")
+
+    async def write(writer: Writer) -> None:
+        with pytest.raises(WriterClosedError):
+            await writer.submit(value(1))
+
+    async with open_writer(store) as writer, trio.open_nursery() as nursery:
+        nursery.start_soon(write, writer)
+        await store.wait_entered()
+        for step in (write, renew, renew):
+            nursery.start_soon(step, writer)
+            await trio.testing.wait_all_tasks_blocked()
+        store.fault = KeyError("a bug")
+        store.let()
+    assert told == ["refused", "refused"]

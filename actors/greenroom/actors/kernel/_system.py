@@ -222,6 +222,10 @@ class System:
         operations = map(operation_info, self._kernel.reaper.operations)
         return (*actor_infos(self._root), *operations)
 
+    def fail(self, error: BaseException) -> None:
+        """End the system because of *error*, which `open_system` raises then."""
+        self._kernel.crash(error)
+
     async def shutdown(self) -> None:
         """End the system: children in reverse order, each within its bounds.
 

@@ -126,6 +126,10 @@ async def _admit_all(agent_id: str) -> None:
     await trio.lowlevel.checkpoint()
 
 
+def _let() -> None:
+    pass
+
+
 def _require_nothing(store: Store, agent_id: str) -> None:
     pass
 
@@ -189,6 +193,8 @@ class Sessions:
     _hubs: dict[SessionId, Hub] = attrs.field(factory=dict[SessionId, Hub], init=False)
     gates: Gates = attrs.field(factory=lambda: Gates("session"), init=False)
     """One for each session's id, shut while it is deleted (DEL-02)."""
+    check_open: Callable[[], None] = attrs.field(default=_let, init=False)
+    """Raises while no session may be made or loaded."""
     _version: int = attrs.field(default=0, init=False)
     """The highest status version of the hubs that were forgotten."""
 
@@ -199,6 +205,17 @@ class Sessions:
             self._forget(session_id)
             return None
         return found
+
+    @property
+    def all_loaded(self) -> list[Loaded]:
+        """Every session that is loaded."""
+        found = map(self.loaded, list(self._loaded))
+        return [loaded for loaded in found if loaded is not None]
+
+    @property
+    def opening(self) -> list[SessionId]:
+        """The sessions that are being loaded."""
+        return list(self._opening)
 
     def hub(self, session_id: SessionId) -> Hub:
         """Return the session's hub, loaded or not.
@@ -228,6 +245,7 @@ class Sessions:
 
     async def create(self, settings: SessionSettings) -> Loaded:
         """Make a session: its tape, its first facts, its actor."""
+        self.check_open()
         session_id = SessionId(self.world.ids.uuid())
         grant = await self.acquire(session_id)
         incarnation = self.world.ids.uuid()
@@ -253,6 +271,7 @@ class Sessions:
             SessionHeldError: another engine owns it.
             BeingDeletedError: it is being deleted.
         """
+        self.check_open()
         with self.gates.operation(session_id):
             while True:
                 found = self.loaded(session_id)

@@ -84,6 +84,12 @@ class Session:
         return (turn is None or turn.ref is None) and not self.waiters.anybody
 
     @property
+    def works(self) -> bool:
+        """Whether a run or a compaction goes on."""
+        running = self.turn is not None and self.turn.ref is not None
+        return running or self.compacting is not None
+
+    @property
     def is_free(self) -> bool:
         """Whether a turn may begin."""
         return self.turn is None and self.compacting is None

@@ -39,6 +39,26 @@ def add_member(
     return Member(str(row[0]), node, addr, ttl)
 
 
+def restore_member(
+    db: apsw.Connection, proofs: Proofs, member: Member, now: float
+) -> None:
+    """Make *member* alive again, whose store was closed in between.
+
+    What it owned then may have been taken: its tokens are worth what they are.
+    """
+    run(
+        db,
+        "INSERT INTO member (id, node, addr, ttl, expires) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT (id) DO UPDATE SET expires = excluded.expires, dead = 0",
+        int(member.id),
+        member.node,
+        member.addr,
+        member.ttl,
+        now + member.ttl,
+    )
+    proofs.hold(int(member.id))
+
+
 def renew(db: apsw.Connection, member: Member, now: float) -> MemberLost | None:
     """Make the beat of *member* good for its ttl from *now*."""
     run(
@@ -122,10 +142,13 @@ def give_back(db: apsw.Connection, grant: Grant) -> None:
     )
 
 
-def living_nodes(db: apsw.Connection, proofs: Proofs) -> list[str]:
+def living_nodes(
+    db: apsw.Connection, proofs: Proofs, *, but: Member | None = None
+) -> list[str]:
     """Return the nodes of members whose process is alive, for display."""
     found = rows(db, "SELECT id, node FROM member WHERE dead = 0 ORDER BY id")
-    return [node for member, node in found if proofs.lives(member)]
+    known = None if but is None else int(but.id)
+    return [node for id_, node in found if id_ != known and proofs.lives(id_)]
 
 
 def _grant(db: apsw.Connection, member: Member, scope: SessionId) -> Grant:

@@ -200,6 +200,18 @@ class SqliteStore:
 
     #### Members and grants
 
+    def others(self, member: Member) -> list[str]:
+        """Return the nodes of the other members that are alive, for display."""
+        return _members.living_nodes(self.connection, self.proofs, but=member)
+
+    def restore(self, member: Member, *, now: float) -> None:
+        """Make a member alive again that another store of this folder was joined as.
+
+        That one is closed; what the member owned may have been taken meanwhile.
+        """
+        with self._writes.write():
+            _members.restore_member(self.connection, self.proofs, member, now)
+
     def join(self, node: str, addr: str, ttl: float, *, now: float) -> Member:
         """See `Store.join`."""
         check_member(node, addr, ttl)
