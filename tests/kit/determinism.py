@@ -4,8 +4,9 @@ The one place that reaches into trio's scheduler. By default trio shuffles what 
 runnable, on purpose and without a public seed; here it sorts first and shuffles by a
 seed. What else could differ from run to run is taken away: the clock is a mock that
 jumps, the garbage collector does not run in between (it ends asynchronous generators
-that were left, which are steps), and the hash seed is fixed, so sets and dicts of text
-have one order in every process.
+that were left, which are steps), work for a thread is done on the spot (the clock does
+not wait for a thread), and the hash seed is fixed, so sets and dicts of text have one
+order in every process.
 
 Chance, ids and the wall clock are not trio's: give the engine seeded ones.
 """
@@ -17,7 +18,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 from trio._core import _run as trio_scheduler
@@ -56,6 +57,7 @@ def check_scheduler() -> None:
 def deterministic(seed: int) -> Generator[None]:
     """Let trio's scheduler follow *seed* while the block runs."""
     check_scheduler()
+    run_sync, trio.to_thread.run_sync = trio.to_thread.run_sync, _on_the_spot
     before = trio_scheduler._ALLOW_DETERMINISTIC_SCHEDULING
     state = trio_scheduler._r.getstate()
     collects = gc.isenabled()
@@ -65,10 +67,16 @@ def deterministic(seed: int) -> Generator[None]:
     try:
         yield
     finally:
+        trio.to_thread.run_sync = run_sync
         trio_scheduler._ALLOW_DETERMINISTIC_SCHEDULING = before  # type: ignore[misc]
         trio_scheduler._r.setstate(state)
         if collects:
             gc.enable()
+
+
+async def _on_the_spot(fn: Callable[..., T], *args: Any, **_: Any) -> T:
+    await trio.lowlevel.checkpoint()
+    return fn(*args)
 
 
 def run_repeatably(seed: int, fn: Callable[..., Awaitable[T]], *args: object) -> T:

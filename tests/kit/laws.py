@@ -45,7 +45,10 @@ def check_laws(
     reader: Reader, session_id: SessionId, tape: Sequence[TapeEntry]
 ) -> None:
     """Assert every law that a tape and its projections show."""
-    broken = [*tape_problems(tape), *_projection_problems(reader, session_id, tape)]
+    broken = [
+        *(f"projection: {problem}" for problem in verify(reader)),
+        *session_problems(reader, session_id, tape),
+    ]
     assert not broken, "\n".join(broken)
 
 
@@ -57,6 +60,14 @@ def check_requests(requests: Iterable[ModelRequest]) -> None:
         body = encode_request(request, STRICTEST)
         broken += [f"law 13: {problem}" for problem in wire_problems(body, STRICTEST)]
     assert not broken, "\n".join(broken)
+
+
+def session_problems(
+    reader: Reader, session_id: SessionId, tape: Sequence[TapeEntry]
+) -> Iterator[str]:
+    """Say which laws a session breaks, its projections but for their rebuild."""
+    yield from tape_problems(tape)
+    yield from _projection_problems(reader, session_id, tape)
 
 
 #### Laws of the tape
@@ -190,11 +201,10 @@ def _interaction_problems(tape: Sequence[TapeEntry]) -> Iterator[str]:
 def _projection_problems(
     reader: Reader, session_id: SessionId, tape: Sequence[TapeEntry]
 ) -> Iterator[str]:
-    yield from (f"projection: {problem}" for problem in verify(reader))
     stored = {message.id: message for message in _all_messages(reader, session_id)}
-    followed = _followed(tape)
+    known = followed(tape)
     for message_id, message in stored.items():
-        if followed.get(message_id) != message:
+        if known.get(message_id) != message:
             yield f"law 10: followers see another {message_id} than the transcript"
         yield from _message_problems(message)
     row = reader.session(session_id)
@@ -212,8 +222,8 @@ def _all_messages(reader: Reader, session_id: SessionId) -> list[MessageRecord]:
     return found
 
 
-def _followed(tape: Sequence[TapeEntry]) -> dict[str, MessageRecord]:
-    """What somebody knows who was told every event."""
+def followed(tape: Sequence[TapeEntry]) -> dict[str, MessageRecord]:
+    """Return what somebody knows who was told every event of *tape*."""
     known: dict[str, MessageRecord] = {}
     for entry in tape:
         for event in events_of(entry):

@@ -25,7 +25,9 @@ from greenroom.engine import (
     ToolResult,
 )
 from greenroom.protocol import (
+    HOOK_NAMES,
     DispatchCommitted,
+    HookEvent,
     ModelRequest,
     PlanEntry,
     ProviderFailure,
@@ -60,19 +62,53 @@ FAULTS: Final = (
     Fail("later", status=429, headers={"retry-after": "86400"}),
     Fail("broken", status=500),
     Fail("wrong", status=400),
+    Raise("a bug in the adapter"),
+    End(),
+    Hang(),
+)
+OVERFLOWS: Final = (
     Fail("too long", status=400, code="context_length_exceeded"),
-    Fail("prompt is too long: 90000 tokens > 80000 maximum", status=400),
+    Fail("too long", status=400, code="exceed_context_size_error"),
     Fail("the request is too large", status=413),
+    Fail("prompt is too long: 90000 tokens > 80000 maximum", status=400),
+    Fail("input is too long for requested model"),
+    Fail("your input exceeds the context window of this model", status=400),
     Fail(
         "maximum context length is 80000 tokens (70000 in the messages, 16000 in the"
         " completion)",
         status=400,
     ),
-    Fail("input is too long for requested model"),
-    Raise("a bug in the adapter"),
-    End(),
-    Hang(),
+    Fail(
+        "the request exceeds the available context size, n_prompt_tokens: 90000,"
+        " n_ctx: 80000",
+        status=400,
+    ),
+    Fail(
+        "the input token count (90000) exceeds the maximum number of tokens allowed"
+        " (80000)",
+        status=400,
+    ),
+    Fail("maximum prompt length is 80000 but the request contains 90000 tokens"),
+    Fail("the prompt is longer than the model's context length", status=422),
+    Fail("please reduce the length of the messages", status=400),
+    Fail("the input is greater than the context length", status=500),
+    Fail("invalid params, context window exceeds limit", status=400),
+    Fail("exceeded model token limit: 80000 (requested: 90000)", status=400),
+    Fail("the prompt is too large for model with 80000 maximum context", status=400),
+    Fail("prompt too long; exceeded max context length by 10000 tokens", status=400),
+    Fail("input length and max_tokens exceed context limit: 79000 + 9000 > 80000"),
+    Fail("prompt tokens (90000) exceed model maximum (80000)", status=400),
+    Fail("current length is 90000 while limit is 80000", status=400),
+    Fail("maximum input length is 80000 tokens", status=400),
+    Fail("input tokens exceed the configured limit of 80000 tokens", status=400),
+    Fail(
+        "Request too large for model on tokens per min: Limit 80000, Requested 90000",
+        status=429,
+        code="rate_limit_exceeded",
+    ),
+    Fail("max_tokens is too large: 90000; the context window is 80000", status=400),
 )
+"""How providers say that a request was too large, each in its own words."""
 MALFORMED: Final = ('{"n": ', "[]", "null", '{"n": "\\u0000"}', "\ud800", "{}" * 9)
 TOOLS: Final = ("free", "free", "read", "read", "write", "write", "asks", "no", "?")
 DEEDS: Final = {
@@ -121,8 +157,8 @@ class World:
     """The model only says that it is fine."""
     reader: Reader | None = None
     """What the engine that lives now has on its disk."""
-    effects: list[str] = attrs.field(factory=list)
-    """Idempotency keys, one for each time."""
+    effects: dict[str, str] = attrs.field(factory=dict)
+    """The session of each effect that happened, by its idempotency key."""
     requests: list[ModelRequest] = attrs.field(factory=list)
     replies: Counter[str] = attrs.field(factory=Counter)
     """How often a reply has begun to arrive, by the hash of what was asked."""
@@ -142,7 +178,9 @@ class World:
             return [Say("## Goal\nall of it"), Use(3, 1), Halt()]
         cues = [self._cue() for _ in range(self.chance.randint(0, 4))]
         calls = any(isinstance(cue, Call) for cue in cues)
-        return [*cues, Use(3, 1), self._end(calls=calls)]
+        # Now and then as much as a window has: pressure that no error tells of.
+        used = self.chance.choice((*(3,) * 12, 1_900, 79_900))
+        return [*cues, Use(used, 1), self._end(calls=calls)]
 
     def _cue(self) -> Cue:
         match self.chance.randrange(10):
@@ -169,9 +207,17 @@ class World:
         return Call(name, arguments, call_id, cut=self.chance.random() < 0.03)
 
     def _end(self, *, calls: bool) -> Cue:
-        if self.chance.random() < 0.22:
+        luck = self.chance.random()
+        if luck < 0.08:
+            return self.chance.choice(OVERFLOWS)
+        if luck < 0.22:
             return self.chance.choice((*FAULTS, Halt("max_tokens"), Halt("tool_use")))
         return Halt("tool_use") if calls else Halt()
+
+    #### Who looks on
+
+    def hook(self) -> Listener:
+        return Listener(self)
 
     #### The tools
 
@@ -251,7 +297,7 @@ class World:
             self.history.complain(f"law 3: the effect {key[-12:]} happened twice")
         if not self._is_dispatched(op):
             self.history.complain(f"law 3: the effect {key[-12:]} was not dispatched")
-        self.effects.append(key)
+        self.effects[key] = op.context.session_id
 
     def _is_dispatched(self, op: Operation) -> bool:
         assert self.reader is not None
@@ -265,6 +311,28 @@ class World:
             isinstance(record, DispatchCommitted) and record.operation == op.id
             for record in records
         )
+
+
+@attrs.define(eq=False)
+class Listener:
+    """A hook that takes its time, raises, or never comes back (SKL-10)."""
+
+    world: World
+    name: str = "listener"
+    on: frozenset[str] = HOOK_NAMES
+    seconds: float = 1.0
+
+    async def tell(self, event: HookEvent) -> None:
+        self.world.history.note("hook", type(event).__name__)
+        match self.world.chance.randrange(12):
+            case 0:
+                raise RuntimeError("a bug in the hook")
+            case 1:
+                await trio.sleep_forever()
+            case 2:
+                await trio.sleep(self.world.chance.random() * 2)
+            case _:
+                pass
 
 
 @attrs.define(eq=False)

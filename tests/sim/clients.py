@@ -1,5 +1,7 @@
 """Clients of a session: they prompt, answer, cancel, look on and go away again.
 
+What they do with input that waits is in `inputs`, with whole sessions in `lifecycle`.
+
 Nobody waits for anything before the next thing is done, unless chance says so. What a
 client is told is noted, and what it was told must hold in the end (`judge`).
 """
@@ -12,22 +14,33 @@ from typing import Any, Final
 
 import attrs
 import trio
+from sim import inputs, lifecycle
 from sim.cast import History
+from sim.notes import Notes, Watch
 
 from greenroom.actors.kernel import ActorExitedError
+from greenroom.actors.sessions import RewindRefusedError
 from greenroom.engine import (
+    BeingDeletedError,
+    Budget,
     Deny,
     Engine,
     Grant,
+    InputRefusedError,
+    MessageNotFoundError,
     Other,
     Reply,
     SessionHandle,
+    SessionHeldError,
+    SessionNotFoundError,
     SlowWatcherError,
+    StillUsedError,
+    TransferRefusedError,
     TurnFailedError,
     TurnRefusedError,
-    TurnResult,
 )
 from greenroom.protocol import (
+    ActionBlock,
     Answer,
     Event,
     GreenroomError,
@@ -36,7 +49,20 @@ from greenroom.protocol import (
     StreamUpdated,
 )
 
-TYPED: Final = (TurnRefusedError, TurnFailedError, ActorExitedError, InteractionError)
+TYPED: Final = (
+    TurnRefusedError,
+    TurnFailedError,
+    ActorExitedError,
+    InteractionError,
+    InputRefusedError,
+    RewindRefusedError,
+    TransferRefusedError,
+    MessageNotFoundError,
+    SessionNotFoundError,
+    BeingDeletedError,
+    StillUsedError,
+    SessionHeldError,
+)
 """What a client may be told while the disk works."""
 
 CANCEL_SECONDS: Final = 5.0
@@ -45,7 +71,11 @@ PATIENCE: Final = 150
 
 DEEDS: Final = {
     "prompt": 9,
-    "again": 1,
+    "again": 2,
+    "queue": 6,
+    "steer": 5,
+    "change": 6,
+    "release": 1,
     "answer": 8,
     "both answer": 3,
     "cancel": 1,
@@ -53,43 +83,40 @@ DEEDS: Final = {
     "configure": 3,
     "compact": 2,
     "undo": 1,
-    "queue": 4,
-    "steer": 3,
+    "fork": 1,
+    "move": 2,
+    "archive": 1,
+    "rewind": 2,
+    "clear": 1,
+    "delete": 1,
     "follow": 2,
     "drop": 1,
     "leave": 1,
-    "wait": 12,
-    "step": 4,
+    "wait": 14,
+    "step": 5,
 }
 ANSWERS: Final = (Grant(), Grant(), Deny("no"), Reply("a"), Other())
+BUDGET_ANSWERS: Final = (Reply("raise"), Reply("raise"), Reply("stop"), Other())
 SETTINGS: Final = (
     {"permission_mode": "full_access"},
     {"permission_mode": "default"},
     {"max_rounds": 2},
     {"max_rounds": 50},
+    {"turn_budget": Budget(tokens=9)},
+    {"session_budget": Budget(tokens=40)},
+    {"turn_budget": None, "session_budget": None},
 )
-
-
-@attrs.define(eq=False)
-class Notes:
-    """What clients were told, over all lives."""
-
-    turns: list[tuple[str, str, TurnResult]] = attrs.field(factory=list)
-    """Session, command and result."""
-    answers: list[tuple[str, str, Answer]] = attrs.field(factory=list)
-    """Session, interaction and the answer that was taken."""
-    watched: list[Watch] = attrs.field(factory=list)
-    commands: int = 0
-
-
-@attrs.define(eq=False)
-class Watch:
-    """What one who followed was told, from a cursor on."""
-
-    session_id: str
-    after: int
-    events: list[Event] = attrs.field(factory=list)
-    """The durable ones."""
+SIMPLE: Final = {
+    "change": inputs.change,
+    "release": inputs.release,
+    "fork": lifecycle.fork,
+    "move": lifecycle.move,
+    "archive": lifecycle.archive,
+    "rewind": lifecycle.rewind,
+    "clear": lifecycle.clear,
+    "delete": lifecycle.delete,
+}
+"""Deeds that are calls with nothing to be told."""
 
 
 @attrs.define(eq=False)
@@ -107,7 +134,18 @@ class Client:
     calls: list[trio.CancelScope] = attrs.field(factory=list)
     """Calls that have not come back."""
     watchers: list[trio.CancelScope] = attrs.field(factory=list)
-    sent: list[str] = attrs.field(factory=list)
+    visited: list[SessionHandle] = attrs.field(factory=list)
+    """Where there may be calls of this client."""
+    sent: list[tuple[str, str]] = attrs.field(factory=list)
+    """How each command was sent, and its id."""
+
+    def __attrs_post_init__(self) -> None:
+        self.visited.append(self.session)
+
+    def go_to(self, session: SessionHandle) -> None:
+        """Work with another session from now on."""
+        self.session = session
+        self.visited.append(session)
 
     async def live(self, deeds: int) -> None:
         """Do so many things, watching from the beginning."""
@@ -119,12 +157,11 @@ class Client:
 
     async def _do(self, deed: str) -> None:
         match deed:
-            case "prompt":
-                self.notes.commands += 1
-                self.sent.append(f"command {self.notes.commands}")
-                self._start(self._prompt, self.sent[-1])
+            case "prompt" | "queue" | "steer":
+                self.sent.append((deed, self.notes.command()))
+                self._send(*self.sent[-1])
             case "again" if self.sent:
-                self._start(self._prompt, self.chance.choice(self.sent))
+                self._send(*self.chance.choice(self.sent))
             case "answer":
                 self._start(self._answer)
             case "both answer":
@@ -142,19 +179,25 @@ class Client:
                 self._start(self._compact)
             case "undo":
                 self._start(self.session.undo_compaction)
-            case "queue" | "steer":
-                self._start(self._put, deed)
             case "follow":
                 self.nursery.start_soon(self._follow)
             case "drop" if self.watchers:
                 self.watchers.pop(0).cancel()
             case "leave" if self.calls:
                 self.chance.choice(self.calls).cancel()
+            case _ if deed in SIMPLE:
+                self._start(SIMPLE[deed], self)
             case "wait":
                 await trio.sleep(self.chance.random() * self.chance.choice((0.1, 1, 9)))
             case _:
                 for _ in range(self.chance.randint(1, 6)):
                     await trio.lowlevel.checkpoint()
+
+    def _send(self, how: str, command_id: str) -> None:
+        if how == "prompt":
+            self._start(self._prompt, command_id)
+        else:
+            self._start(inputs.put, self, how, command_id)
 
     def _start(self, fn: Callable[..., Awaitable[object]], *args: Any) -> None:
         scope = trio.CancelScope()
@@ -177,40 +220,41 @@ class Client:
     #### Calls
 
     async def _prompt(self, command_id: str) -> str:
-        turn = await self.session.prompt(f"go: {command_id}", command_id=command_id)
-        self.notes.turns.append((self.session.id, command_id, turn))
+        session = self.session
+        turn = await session.prompt(f"go: {command_id}", command_id=command_id)
+        self.notes.turns.append((session.id, command_id, turn))
         return f"{command_id} {turn.outcome} {turn.stop_reason}"
 
-    async def _put(self, deed: str) -> str:
-        self.notes.commands += 1
-        command_id = f"command {self.notes.commands}"
-        put = self.session.queue if deed == "queue" else self.session.steer
-        return f"{await put(f'go: {command_id}', command_id=command_id)}"
-
     async def _answer(self) -> str:
-        waiting = await self.session.interactions()
+        session = self.session
+        waiting = await session.interactions()
         if not waiting:
             return "nothing to answer"
         block = waiting[0] if self.chance.random() < 0.9 else waiting[-1]
-        answer = self.chance.choice(ANSWERS)
+        answer = self._choose_answer(block)
         if self.chance.random() < 0.3:
             await trio.sleep(self.chance.random() * 0.1)
-        await self.session.answer(block.id, answer)
-        self.notes.answers.append((self.session.id, block.id, answer))
+        await session.answer(block.id, answer)
+        self.notes.answers.append((session.id, block.id, answer))
         return f"{block.id} {answer!r}"
 
+    def _choose_answer(self, block: ActionBlock) -> Answer:
+        is_budget = block.origin == "budget" and self.chance.random() < 0.8
+        return self.chance.choice(BUDGET_ANSWERS if is_budget else ANSWERS)
+
     async def _cancel(self) -> str:
-        started, run = trio.current_time(), self._run()
-        await self.session.cancel()
+        session = self.session
+        started, run = trio.current_time(), self._run(session)
+        await session.cancel()
         took = trio.current_time() - started
         if took > CANCEL_SECONDS:
             self.history.complain(f"law 6: a cancel took {took:.3f} s")
-        if run is not None and run == self._run() and not self.is_dead():
+        if run is not None and run == self._run(session) and not self.is_dead():
             self.history.complain(f"law 6: run {run} goes on after its cancel")
         return f"{run} after {took:.6f}"
 
-    def _run(self) -> str | None:
-        loaded = self.session._sessions.loaded(self.session.id)
+    def _run(self, session: SessionHandle) -> str | None:
+        loaded = session._sessions.loaded(session.id)
         if loaded is None or loaded.hub.state != "generating":
             return None
         return loaded.hub.run_id
@@ -228,9 +272,10 @@ class Client:
         with trio.CancelScope() as scope:
             self.watchers.append(scope)
             try:
-                async with self.session.follow() as feed:
+                session = self.session
+                async with session.follow() as feed:
                     assert feed.snapshot is not None
-                    watch = Watch(self.session.id, feed.snapshot.seq)
+                    watch = Watch(session.id, feed.snapshot.seq)
                     self.notes.watched.append(watch)
                     async for event in feed:
                         self._see(watch, event)
@@ -244,15 +289,19 @@ class Client:
 
     #### Rest
 
+    async def _is_busy(self, session: SessionHandle) -> bool:
+        return bool(await session.interactions() or self._run(session))
+
     async def come_to_rest(self) -> None:
         """Answer or cancel until nothing is left; every call must have come back."""
         for _ in range(PATIENCE):
-            open_questions = await self.session.interactions()
-            if not (self.calls or open_questions or self._run()):
+            busy = [session for session in self.visited if await self._is_busy(session)]
+            if not (self.calls or busy):
                 return
+            self.session = self.chance.choice(busy or self.visited)
             if self.chance.random() < 0.25:
                 self._start(self._cancel)
-            elif open_questions or self._run():
+            elif busy:
                 self._start(self._answer)
             else:
                 # What was sent before an answer "other" waits for a message of the

@@ -1,86 +1,78 @@
 """What must be so at the end of any history.
 
 The laws of every session (`kit.laws`), and what only the simulation can know: what its
-tools did, what its clients and the engine were told, and where the process died.
+tools did, what its clients and the engine were told, and where the process died. What
+must be so of input that waits is in `delivery`, of requests in `requests`, of whole
+sessions in `estate`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from itertools import zip_longest
 
 import attrs
 import msgspec
-from kit.aftermath import repeated, undispatched, unended_runs
-from kit.laws import check_laws, request_problems
-from kit.views import manifests_of
+from kit.aftermath import undispatched, unended_runs
+from kit.laws import session_problems
 from sim.cast import World
-from sim.clients import Notes, Watch
+from sim.delivery import delivery_problems
+from sim.estate import estate_problems
+from sim.evidence import Evidence, evidence_of
 from sim.lane import Told
+from sim.notes import Notes, Watch
+from sim.requests import sending_problems
 
 from greenroom.engine import Deny, Grant
 from greenroom.protocol import (
     ActionBlock,
+    Answer,
     DispatchCommitted,
     MessageRecord,
-    PendingInput,
     RunTerminal,
-    TapeEntry,
     ToolCallBlock,
     ToolOutcome,
-    command_of,
     events_of,
     journal_record,
 )
-from greenroom.storage import RUN_ACKNOWLEDGED, Reader
+from greenroom.storage import RUN_ACKNOWLEDGED, SqliteReader, verify
 
 
 @attrs.frozen
-class Evidence:
-    """A session as its disk has it in the end."""
+class Case:
+    """All that is known in the end."""
 
-    id: str
-    tape: Sequence[TapeEntry]
-    messages: Sequence[MessageRecord]
+    sessions: dict[str, Evidence]
+    world: World
+    told: Told
+    notes: Notes
+    died: bool
+    """A life ended before its time."""
 
-    def message(self, message_id: str) -> MessageRecord | None:
-        return next((m for m in self.messages if m.id == message_id), None)
-
-    def said(self, command: str) -> MessageRecord | None:
-        users = (m for m in self.messages if m.role == "user")
-        return next((m for m in users if command_of(m) == command), None)
+    def is_whole(self, scope: str) -> bool:
+        """Whether all that a session was ever told of must be on its tape."""
+        return scope in self.sessions and scope not in self.notes.cleared
 
 
 def judge(
-    reader: Reader, world: World, told: Told, notes: Notes, *, died: bool
+    reader: SqliteReader, world: World, told: Told, notes: Notes, *, died: bool
 ) -> list[str]:
     """Return everything that is wrong; *died*: a life ended before its time."""
-    sessions = [_evidence(reader, scope) for scope in reader.scopes()]
-    problems = [p for request in world.requests for p in request_problems(request)]
-    for session in sessions:
-        try:
-            check_laws(reader, session.id, session.tape)  # type: ignore[arg-type]
-        except AssertionError as exc:
-            problems.append(str(exc))
+    sessions = {str(scope): evidence_of(reader, scope) for scope in reader.scopes()}
+    case = Case(sessions, world, told, notes, died)
+    problems = [f"projection: {problem}" for problem in verify(reader)]
+    for session in sessions.values():
+        problems += session_problems(reader, session.id, session.tape)
         problems += _tape_problems(session, died=died)
         problems += _call_problems(session, world)
-    problems += _effect_problems(sessions, world)
-    problems += _reply_problems(sessions, world)
-    problems += _told_problems({s.id: s for s in sessions}, told)
-    problems += _client_problems({s.id: s for s in sessions}, notes)
+        problems += delivery_problems(session, notes)
+    problems += sending_problems(list(sessions.values()), world)
+    problems += estate_problems(reader, sessions, notes)
+    problems += _effect_problems(case)
+    problems += _told_problems(case)
+    problems += _client_problems(case)
     return problems
-
-
-def _evidence(reader: Reader, scope: Any) -> Evidence:
-    tape: list[TapeEntry] = []
-    while page := reader.page(scope, len(tape)).entries:
-        tape += page
-    messages: list[MessageRecord] = []
-    before = None
-    while more := reader.messages(scope, before, 100):
-        messages, before = more + messages, more[0].order_seq
-    return Evidence(scope, tape, messages)
 
 
 #### What the tape tells
@@ -136,25 +128,12 @@ def _outcome_problems(session: Evidence) -> Iterator[str]:
 #### What the tools did
 
 
-def _effect_problems(sessions: Sequence[Evidence], world: World) -> Iterator[str]:
-    for key in repeated(world.effects):
-        yield f"law 3: the effect {key} happened more than once"
-    every = [entry for session in sessions for entry in session.tape]
-    for key in undispatched(world.effects, every):
+def _effect_problems(case: Case) -> Iterator[str]:
+    entries = [e for session in case.sessions.values() for e in session.tape]
+    # Of a session that was deleted or cleared nobody knows any more.
+    known = [k for k, whose in case.world.effects.items() if case.is_whole(whose)]
+    for key in undispatched(known, entries):
         yield f"law 3: the effect {key} has no dispatch fact"
-
-
-# What was asked is answered once: nothing is asked again after output. What is asked
-# anew, for an input that was returned, has a manifest of its own.
-def _reply_problems(sessions: Sequence[Evidence], world: World) -> Iterator[str]:
-    asked = Counter(
-        stored.manifest.hashes.prompt_hash
-        for session in sessions
-        for stored in manifests_of(session.tape)
-    )
-    for hashed, times in asked.items():
-        if world.replies[hashed] > times:
-            yield f"law 4: {hashed[:12]} was sent again after output"
 
 
 def _call_problems(session: Evidence, world: World) -> Iterator[str]:
@@ -176,66 +155,87 @@ def _call_problems(session: Evidence, world: World) -> Iterator[str]:
 #### What was told
 
 
-def _told_problems(sessions: dict[str, Evidence], told: Told) -> Iterator[str]:
+def _told_problems(case: Case) -> Iterator[str]:
     kept = {
-        (session.id, entry.fact.key): entry.fact.payload
-        for session in sessions.values()
+        (str(session.id), entry.fact.key): entry.fact.payload
+        for session in case.sessions.values()
         for entry in session.tape
     }
-    for (scope, key), payload in told.facts.items():
+    for scope in case.told.listed - case.sessions.keys() - case.notes.doomed:
+        yield f"law 8: session {scope} is gone"
+    # What was told before a clearing is forgotten with it; a death between the two
+    # leaves open which it was.
+    unsure = case.notes.cleared if case.died else set[str]()
+    for (scope, key), payload in case.told.facts.items():
+        if scope not in case.sessions or scope in unsure:
+            continue
         if kept.get((scope, key)) != payload:
             yield f"law 8: the fact {key} of {scope} was told to be durable, and is not"
-    for scope, command in told.commands:
-        begun = sessions[scope].said(command) is not None
-        withdrawn = any(_withdraws(entry, command) for entry in sessions[scope].tape)
-        if begun == withdrawn:
-            what = "two things" if begun else "nothing"
-            yield f"law 8: {command!r} was taken in and {what} came of it"
+    for scope, command in case.told.commands:
+        if scope in case.sessions and scope not in unsure:
+            yield from _fate_problems(case.sessions[scope], command)
 
 
-def _withdraws(entry: TapeEntry, command: str) -> bool:
-    if entry.fact.source_id != command:
-        return False
-    if entry.fact.name == "input/recorded":
-        row = msgspec.json.decode(entry.fact.payload, type=PendingInput)
-        return row.end == "deleted"
-    return entry.fact.name == "input/withdrawn"
+def _fate_problems(session: Evidence, command: str) -> Iterator[str]:
+    begun = session.begun(command)
+    gone = command in session.withdrawn
+    if command in session.waiting:
+        yield f"PIN-08: {command!r} still waits"
+    elif begun == gone:
+        what = "two things" if begun else "nothing"
+        yield f"law 8: {command!r} was taken in and {what} came of it"
 
 
-def _client_problems(sessions: dict[str, Evidence], notes: Notes) -> Iterator[str]:
-    for scope, command, turn in notes.turns:
-        if sessions[scope].message(turn.message.id) != turn.message:
+def _client_problems(case: Case) -> Iterator[str]:
+    for scope, command, turn in case.notes.turns:
+        if not case.is_whole(scope):
+            continue
+        session = case.sessions[scope]
+        if session.message(turn.message.id) != turn.message:
             yield f"law 8: the turn of {command!r} is not what its client was told"
-        if sessions[scope].said(command) is None:
+        if not session.begun(command):
             yield f"law 8: {command!r} had a turn, and is not in the transcript"
-    yield from _answer_problems(sessions, notes)
-    for watch in notes.watched:
-        yield from _watch_problems(sessions[watch.session_id], watch)
+    yield from _answer_problems(case)
+    for watch in case.notes.watched:
+        if case.is_whole(watch.session_id):
+            yield from _watch_problems(case.sessions[watch.session_id], watch)
 
 
-def _answer_problems(sessions: dict[str, Evidence], notes: Notes) -> Iterator[str]:
-    winners = Counter(interaction for _, interaction, _ in notes.answers)
+def _answer_problems(case: Case) -> Iterator[str]:
+    winners = Counter(interaction for _, interaction, _ in case.notes.answers)
     for interaction, times in winners.items():
         if times > 1:
             yield f"law 9: {interaction} was answered {times} times"
-    blocks = {
+    blocks: dict[str, ActionBlock] = {
         block.id: block
-        for session in sessions.values()
-        for message in session.messages
+        for session in case.sessions.values()
+        for message in session.ever.values()
         for block in message.blocks
         if isinstance(block, ActionBlock)
     }
-    for _, interaction, answer in notes.answers:
-        block = blocks.get(interaction)  # type: ignore[call-overload]
-        wanted = {Grant: ("granted",), Deny: ("denied",)}.get(
-            type(answer), ("success",)
-        )
-        if block is None or block.status not in wanted:
+    for scope, interaction, answer in case.notes.answers:
+        if not case.is_whole(scope):
+            continue
+        block = blocks.get(interaction)
+        if block is None or block.status != _wanted(block, answer):
             yield f"law 9: the answer to {interaction} was taken, and is not there"
+
+
+def _wanted(block: ActionBlock, answer: Answer) -> str:
+    if isinstance(answer, Grant):
+        return "granted"
+    # To say no to a budget is to choose its end.
+    is_denial = isinstance(answer, Deny) and block.origin != "budget"
+    return "denied" if is_denial else "success"
 
 
 def _watch_problems(session: Evidence, watch: Watch) -> Iterator[str]:
     expected = [event for entry in session.tape for event in events_of(entry)]
     expected = [event for event in expected if getattr(event, "seq", 0) > watch.after]
-    if list(watch.events) != expected[: len(watch.events)]:
-        yield f"law 10: a watcher after {watch.after} was told what is not on the tape"
+    for told, is_there in zip_longest(watch.events, expected):
+        if told is not None and told != is_there:
+            yield (
+                f"law 10: a watcher after {watch.after} was told {told}, which is not"
+                f" on the tape; there is {is_there}"
+            )
+            return

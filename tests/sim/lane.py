@@ -20,7 +20,15 @@ import trio
 
 from greenroom.engine import Engine
 from greenroom.protocol import JournalRecord, StorageError, journal_fact
-from greenroom.storage import Appended, Piece, Posted, Receipt, Settled
+from greenroom.storage import (
+    SESSION_CONFIGURED,
+    Appended,
+    Grant,
+    Piece,
+    Posted,
+    Receipt,
+    Settled,
+)
 from greenroom.testing import CrashDisk
 
 MAX_PIECES: Final = 3_000
@@ -40,7 +48,18 @@ class Told:
     facts: dict[tuple[str, str], str] = attrs.field(factory=dict)
     """Payloads by session and provenance key."""
     commands: list[tuple[str, str]] = attrs.field(factory=list)
-    """Prompts that were taken in: session and command."""
+    """Commands that were taken in: session and command."""
+    listed: set[str] = attrs.field(factory=set)
+    """Sessions that were made whole: there were settings."""
+
+    def take(self, ear: Ear) -> None:
+        """Add what *ear* heard, which is on disk now."""
+        for scope in ear.forgotten:
+            self.facts = {k: v for k, v in self.facts.items() if k[0] != scope}
+            self.commands = [each for each in self.commands if each[0] != scope]
+        self.facts |= ear.facts
+        self.commands += ear.commands
+        self.listed |= {scope for scope, key in ear.facts if SESSION_CONFIGURED in key}
 
 
 @attrs.define(eq=False)
@@ -50,16 +69,34 @@ class Ear:
     store: Any
     facts: dict[tuple[str, str], str] = attrs.field(factory=dict)
     commands: list[tuple[str, str]] = attrs.field(factory=list)
+    forgotten: list[str] = attrs.field(factory=list)
+    """Sessions whose tape was begun anew, or deleted."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
 
     def append(self, grant: Any, head: int, facts: Any, *args: Any, **rest: Any) -> Any:
         result = self.store.append(grant, head, facts, *args, **rest)
+        self._hear(grant.scope, facts, result)
+        return result
+
+    def reset(self, grant: Grant, head: int, facts: Any, **rest: Any) -> Any:
+        result = self.store.reset(grant, head, facts, **rest)
+        if isinstance(result, Appended):
+            self.forgotten.append(grant.scope)
+            self._hear(grant.scope, facts, result)
+        return result
+
+    def delete(self, grant: Grant, head: int) -> Any:
+        refused = self.store.delete(grant, head)
+        if refused is None:
+            self.forgotten.append(grant.scope)
+        return refused
+
+    def _hear(self, scope: str, facts: Any, result: Any) -> None:
         if isinstance(result, Appended):
             new = [f for f, made in zip(facts, result.created, strict=True) if made]
-            self.facts |= {(grant.scope, fact.key): fact.payload for fact in new}
-        return result
+            self.facts |= {(scope, fact.key): fact.payload for fact in new}
 
     def commit(self, grant: Any, head: int, record: JournalRecord, **rest: Any) -> Any:
         result = self.store.commit(grant, head, record, **rest)
@@ -98,7 +135,8 @@ class Lane:
         Returns its store, to be read only.
         """
         self._store = engine._world.writer._store  # type: ignore[attr-defined]
-        engine._sessions.world = attrs.evolve(engine._world, writer=self)
+        engine._world = attrs.evolve(engine._world, writer=self)
+        engine._sessions.world = engine._world
         return self._store
 
     #### What the engine sees: a PieceWriter
@@ -160,8 +198,7 @@ class Lane:
         results = self._store.run_group(heard)
         for ear, result in zip(ears, results, strict=True):
             if result.error is None:
-                self.told.facts |= ear.facts
-                self.told.commands += ear.commands
+                self.told.take(ear)
         if self.disk.crashed:
             self.failed()
         return results

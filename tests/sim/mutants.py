@@ -2,7 +2,7 @@
 
 Each mutant is one change to the product, of the kind that somebody makes, for the time
 of a block. It replaces nothing around an await: two tasks would undo it crosswise, and
-some of it would stay. ``run.py --mutant`` plays seeds with it until the judge complains.
+some of it would stay. ``run.py --mutant`` plays seeds with it until the judge finds it.
 """
 
 from __future__ import annotations

@@ -22,15 +22,24 @@ import trio
 from kit.aftermath import tapes
 from kit.determinism import run_repeatably
 from sim.cast import History, World
-from sim.clients import Client, Notes
+from sim.clients import Client
+from sim.estate import OTHER_PROMPT, OTHER_SKILLS, PROMPTS, SKILLS
 from sim.judge import judge
 from sim.lane import Lane, Told
+from sim.notes import Notes
 from trio.testing import MockClock
 
 from greenroom.actors.kernel import FixedClock, SeededIds
-from greenroom.engine import Engine, SessionHandle, open_engine
-from greenroom.protocol import GreenroomError
-from greenroom.storage import open_reader
+from greenroom.engine import Engine, SessionHandle, Windows, open_engine
+from greenroom.protocol import (
+    GreenroomError,
+    SessionId,
+    SkillRecord,
+    SkillState,
+    with_binding,
+    with_skill,
+)
+from greenroom.storage import Store, open_reader, open_store, put_skill_state
 from greenroom.testing import CrashDisk, CrashKind, crash_disk
 
 EPOCH: Final = 1_767_225_600.0
@@ -39,9 +48,13 @@ MAX_OPERATIONS: Final = 400
 """The latest operation of its disk that a life dies at."""
 LIFE_SECONDS: Final = 10_000.0
 """How far apart lives are on the wall clock."""
+SETTLE_SECONDS: Final = 9.0
+"""How long what an engine finds at its start may take to begin."""
 FULL_SECONDS: Final = 20.0
 """How long a full disk stays full."""
 KINDS: Final[tuple[CrashKind, ...]] = ("stop", "tear", "lose", "lose", "full")
+SMALL_WINDOW: Final = 2_000
+"""Tokens of the other agent's model: histories are compacted for want of room."""
 FAULTS: Final = (GreenroomError, apsw.Error, ExceptionGroup)
 """What an engine whose disk has crashed ends with, one way or the other."""
 
@@ -110,6 +123,8 @@ class Story:
             threads=False,
             gc_thresholds=False,
             idle_seconds=30.0 if self.seed % 2 else None,
+            windows=Windows({"another": SMALL_WINDOW}),
+            hooks=[self.world.hook()],
         )
 
 
@@ -125,12 +140,37 @@ def make_template(folder: Path) -> Path:
             threads=False,
             gc_thresholds=False,
         ) as engine:
-            for _ in range(SESSIONS):
-                await engine.create_session(workspace="/", provider="rehearsal")
+            await engine.agents.update("default", _agent("default"))
+            other = await engine.agents.create("other", config=_agent("other"))
+            sessions = [
+                await engine.create_session(workspace="/") for _ in range(SESSIONS)
+            ]
+        with closing(open_store(folder)) as store:
+            _select_skills(store, other, [session.id for session in sessions])
 
     # Its clock stands still: the same entries every time.
     trio.run(fill, clock=MockClock())
     return folder
+
+
+def _agent(agent_id: str) -> dict[str, object]:
+    model = "default" if agent_id == "default" else "another"
+    return {
+        "systemPrompt": PROMPTS.get(agent_id, OTHER_PROMPT),
+        "defaultModel": {"provider": "rehearsal", "model": model},
+    }
+
+
+def _select_skills(store: Store, other: str, sessions: list[SessionId]) -> None:
+    state = SkillState()
+    for name in sorted(SKILLS["default"]):
+        state = with_skill(state, SkillRecord(name=name, path=name, source="x"))
+        state = with_binding(state, "default", name, assigned=True)
+        if name in OTHER_SKILLS:
+            state = with_binding(state, other, name, assigned=True)
+    put_skill_state(store, state, 0.0)
+    for session in sessions:
+        store.put_skill_selection(session, sorted(SKILLS["default"]))
 
 
 def play(seed: int, template: Path, folder: Path) -> Verdict:
@@ -221,11 +261,15 @@ async def _be_busy(
     story: Story, life: Life, engine: Engine, is_dead: Callable[[], bool]
 ) -> None:
     rows = sorted(await engine.sessions(), key=lambda row: row.id)
+    ids = [row.id for row in rows]
+    story.notes.first = story.notes.first or set(ids)
+    if not ids:
+        ids = [(await engine.create_session(workspace="/")).id]
     async with trio.open_nursery() as nursery:
         crowd = [
             Client(
                 f"client-{number}",
-                engine.session(rows[number % SESSIONS].id),
+                engine.session(ids[number % len(ids)]),
                 engine,
                 story.chance(f"client-{number}"),
                 story.notes,
@@ -301,8 +345,10 @@ async def _take_next_prompt(story: Story, engine: Engine, session_id: str) -> No
             lambda: False,
             nursery,
         )
-        # Loaded, so that what waits in its inbox is worked on.
-        await engine.open_session(session_id)
+        # Loaded, so that what waits in its inbox is worked on; without a limit, so
+        # that nothing asks once more.
+        await session.configure(turn_budget=None, session_budget=None)
+        await trio.sleep(SETTLE_SECONDS)
         await client.come_to_rest()
         nursery.cancel_scope.cancel()
     # What an answer "other" had held back comes between the two (INT-09).
@@ -311,6 +357,8 @@ async def _take_next_prompt(story: Story, engine: Engine, session_id: str) -> No
             await _prompt(story, session, text)
         if scope.cancelled_caught:
             story.history.complain(f"the {text} prompt never ended")
+    if rows := await session.inputs():
+        story.history.complain(f"PIN-08: after the last turn there waits {rows}")
 
 
 async def _prompt(story: Story, session: SessionHandle, text: str) -> None:
