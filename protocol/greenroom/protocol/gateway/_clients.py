@@ -71,8 +71,8 @@ class EndedNotice(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel
 class CloseCode(IntEnum):
     """Why the gateway closes a connection; those from 4000 on are its own.
 
-    After ``GOING_AWAY``, ``SLOW``, ``TIMED_OUT`` and ``RATE_LIMITED`` a client comes
-    back by itself, with its cursors; after the others it would get the same again.
+    After ``GOING_AWAY``, ``SLOW``, ``TIMED_OUT``, ``RATE_LIMITED`` and ``TRY_LATER`` a
+    client comes back by itself, with its cursors; after the others it would get the same again.
     Who may not come in at all is told so in HTTP, before there is a WebSocket.
     """
 
@@ -84,6 +84,8 @@ class CloseCode(IntEnum):
     """A frame is not UTF-8."""
     TOO_BIG = 1009
     """A frame is longer than `MAX_FRAME_BYTES`."""
+    TRY_LATER = 1013
+    """There are too many connections."""
     SLOW = 4290
     """It does not read what it is sent; the reason is ``resume``."""
     UNAUTHENTICATED = 4401
