@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
+import subprocess
+import sys
 
 from kit.console import OpenConsole, SceneGateway
 
@@ -276,7 +279,7 @@ def test_the_panels_tell_of_the_run_its_actors_its_cost_and_its_settings(
 
     console.page.locator("#tab-journal").click()
     console.text(".run .mark", "aborted")
-    for kind in ("run_started", "attempt", "tool", "run_ended"):
+    for kind in ("attempt", "tool", "run_ended"):
         console.page.locator(f'.timeline [data-kind="{kind}"]').first.wait_for()
     console.page.locator("#tab-usage").click()
     console.text(".tile", "Input")
@@ -287,3 +290,23 @@ def test_the_panels_tell_of_the_run_its_actors_its_cost_and_its_settings(
     console.page.locator("#panel select").select_option("full_access")
     console.page.locator("#tab-agents").click()
     console.text(".agents", "default")
+
+
+def test_the_demo_of_the_command_can_be_played_to_its_end(
+    open_console: OpenConsole,
+) -> None:
+    command = [sys.executable, "-P", "-m", "greenroom", "serve"]
+    command += ["--demo", "--json", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            console = open_console(json.loads(server.stdout.readline())["url"])
+            console.page.locator(".session").click()
+            console.card.get_by_role("button", name=re.compile("Ada")).click()
+            for change in ("programme.md", "wc -w"):
+                console.text(".ask.permission", change)
+                console.card.get_by_role("button", name="Allow").click()
+            console.marked("completed")
+            console.text("#plan", "Plan 3 of 3")
+        finally:
+            server.terminate()

@@ -14,6 +14,9 @@ OVERFLOWS: Final = """() =>
     [...document.querySelectorAll("body, #frame, #scroller, #dock")]
     .filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.id)"""
 
+FROM_END: Final = """() => { const each = document.getElementById("scroller");
+    return each.scrollHeight - each.scrollTop - each.clientHeight; }"""
+
 UNNAMED: Final = """() =>
     [...document.querySelectorAll("button, input, textarea, select")]
     .filter((each) => !each.hidden && !(each.textContent.trim() || each.labels?.length
@@ -210,6 +213,9 @@ def test_a_phone_shows_all_of_it_and_buttons_that_a_thumb_can_hit(
     console.card.wait_for()
 
     assert page.evaluate(OVERFLOWS) == []
+    # The card took room from the conversation, which still shows its end.
+    assert not page.locator("#to-end").is_visible()
+    assert page.evaluate(FROM_END) < 2
     for button in (
         console.card.get_by_role("button", name="Allow"),
         page.locator("#send"),

@@ -126,7 +126,7 @@ function toolView(message, context) {
 export function titleOf(block) {
   if (block.title) return oneLine(block.title, 200);
   const values = argumentsOf(block);
-  const main = values && ["command", "path", "pattern", "query", "url"].map((key) => values[key]).find((value) => typeof value === "string");
+  const main = values && ["command", "path", "pattern", "query", "url", "question"].map((key) => values[key]).find((value) => typeof value === "string");
   return oneLine(main ? `${block.name} ${main}` : block.name, 200);
 }
 

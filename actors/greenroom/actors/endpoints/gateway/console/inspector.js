@@ -145,10 +145,11 @@ function runView({ id, entries }) {
   const now = Date.now() / 1000;
   const last = id === null ? entries.at(-1).at : (ended?.at ?? now);
   const state = id === null ? "" : (ended?.status ?? "open");
+  const about = first.kind === "run_started" ? joined(RUN_KINDS[first.runKind] ?? first.runKind, first.model) : "";
   const length = Math.max(0.001, last - first.at);
   return h("section", { class: "run", data: { state } },
     h("h3", null, id === null ? "Session" : `Run ${clean(id.slice(0, 8))}`, h("span", { class: "mark" }, oneLine(state, 40)),
-      h("span", { class: "at" }, clock(first.at)), h("span", { class: "took" }, id === null ? "" : seconds(Math.max(0, last - first.at)))),
+      h("span", { class: "kind" }, oneLine(about, 40)), h("span", { class: "at" }, clock(first.at)), h("span", { class: "took" }, id === null ? "" : seconds(Math.max(0, last - first.at)))),
     h("ol", { class: "timeline" }, spansOf(entries, now).map((span) => spanRow(span, first.at, length))));
 }
 
@@ -163,7 +164,9 @@ export function spansOf(entries, now) {
     return span;
   };
   for (const entry of entries) {
-    if (entry.kind === "request") {
+    if (entry.kind === "run_started") {
+      continue; // the run's own heading says it
+    } else if (entry.kind === "request") {
       requests.set(entry.requestSeq, add(entry, now, `request ${entry.requestSeq}`, joined("under way", entry.model)));
     } else if (entry.kind === "attempt") {
       const open = requests.get(entry.requestSeq);
@@ -186,6 +189,7 @@ export function spansOf(entries, now) {
   return spans;
 }
 
+const RUN_KINDS = { loop: "", deferred_tool: "allowed tool" };
 const BAD = new Set(["error", "context_overflow"]);
 
 function spanRow({ kind, start, end, what, about, bad }, from, length) {
@@ -203,9 +207,8 @@ const joined = (...parts) => parts.filter((part) => part != null && part !== "")
 const used = (usage) => (usage ? `${compact(usage.input)} in, ${compact(usage.output)} out` : null);
 
 const TELL = {
-  run_started: (e) => ["started", joined(e.runKind, e.provider, e.model)],
   run_ended: (e) => ["ended", joined(e.status, e.reason === e.status ? null : e.reason, e.cost == null ? null : money(e.cost), used(e.usage))],
-  attempt: (e) => ["attempt", joined(e.status, e.reason, used(e.usage), e.retryDelay == null ? null : `tries again in ${seconds(e.retryDelay)}`)],
+  attempt: (e) => ["attempt", joined(e.status === "completed" ? null : e.status, e.reason, used(e.usage), e.retryDelay == null ? null : `tries again in ${seconds(e.retryDelay)}`)],
   outcome: (e) => [oneLine(e.tool ?? "tool", 60), joined(e.isError ? "failed" : "done", e.reason)],
   compaction: (e) => ["compaction", joined(e.status, e.tokensBefore == null ? null : `${compact(e.tokensBefore)} \u2192 ${compact(e.tokensAfter ?? 0)} tokens`, e.reason)],
   retraction: (e) => ["taken back", joined(e.reason)],

@@ -18,6 +18,8 @@ export class Transcript {
     this.first = 0;
     this.last = 0;
     this.follows = true;
+    this.loading = false;
+    this.top = 0;
     this.earlier = button("Earlier messages", () => this.#earlier(), { class: "link earlier" });
     scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     toEnd.addEventListener("click", () => this.end());
@@ -102,9 +104,12 @@ export class Transcript {
     if (!this.model) return;
     const { scrollTop, scrollHeight, clientHeight } = this.scroller;
     const isNear = scrollHeight - scrollTop - clientHeight < NEAR_END;
+    // Only somebody who goes up leaves the end: what is below may also grow or shrink.
+    const isUp = scrollTop < this.top;
+    this.top = scrollTop;
     if (isNear && this.last < this.model.order.length) this.#later();
     else if (isNear) this.follows = true;
-    else if (!isNear) this.follows = false;
+    else if (isUp) this.follows = false;
     this.toEnd.hidden = this.follows;
     if (scrollTop < 40 && !this.follows && scrollHeight > clientHeight + 100) this.#earlier();
   }
@@ -148,6 +153,7 @@ export class Transcript {
 
   #stick() {
     this.scroller.scrollTop = this.scroller.scrollHeight;
+    this.top = this.scroller.scrollTop;
     this.toEnd.hidden = true;
   }
 }
