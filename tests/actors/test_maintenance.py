@@ -24,6 +24,7 @@ from greenroom.engine import (
     MaintenanceError,
     MaintenanceFailedError,
     MaintenanceRefusedError,
+    SessionHeldError,
     open_engine,
 )
 from greenroom.protocol import StorageError
@@ -200,6 +201,16 @@ async def test_everything_stops_in_one_order_around_the_work(
         assert (await session.prompt("again")).text == "done"
         assert len(await session.messages()) == 4
     assert examine(tmp_path / "state").findings == ()
+
+
+async def test_its_sessions_are_still_its_own_afterwards(tmp_path: Path) -> None:
+    async with opened(tmp_path, replies(DONE)) as engine:
+        session = await engine.create_session(workspace=tmp_path)
+        await engine.maintain(lambda folder: None)
+        await session.prompt("go")
+        async with opened(tmp_path, []) as other:
+            with pytest.raises(SessionHeldError, match="is held by greenroom"):
+                await other.open_session(session.id)
 
 
 async def test_a_repair_and_a_vacuum_are_such_work(tmp_path: Path) -> None:

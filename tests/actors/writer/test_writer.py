@@ -557,11 +557,13 @@ async def test_a_renewal_behind_a_group_that_kills_the_writer_is_refused() -> No
             await writer.submit(value(1))
 
     async with open_writer(store) as writer, trio.open_nursery() as nursery:
-        nursery.start_soon(write, writer)
+        nursery.start_soon(writer.submit, value("holds the thread"))
         await store.wait_entered()
         for step in (write, renew, renew):
             nursery.start_soon(step, writer)
             await trio.testing.wait_all_tasks_blocked()
+        store.let()
+        await store.wait_entered()
         store.fault = KeyError("a bug")
         store.let()
     assert told == ["refused", "refused"]
