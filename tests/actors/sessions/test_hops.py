@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+from kit.gateway import connected, served
 from kit.rehearsal import Probe, open_stage, read_tape, replies
 
 from greenroom.actors.providers import Call, Halt, RehearsalProvider, Say
@@ -159,6 +160,30 @@ async def test_a_client_reads_traces_and_their_end_leaves_every_hop(
         assert await stage.session.traces(answer.id) == []
         assert await stage.session.messages() == before
         assert await stage.session.hops(answer.id) == hops
+
+
+@pytest.mark.contract("PER-08")
+async def test_what_came_through_a_gateway_has_it_as_its_first_hop(
+    tmp_path: Path,
+) -> None:
+    async with open_stage(tmp_path, replies(DONE, DONE, DONE)) as stage:
+        scope = stage.session.id
+        async with served(stage.engine) as gateway, connected(gateway) as client:
+            sent = await client.call(
+                "_greenroom/prompt", sessionId=scope, content="one", commandId="c-1"
+            )
+            queued = await client.call(
+                "_greenroom/queue", sessionId=scope, content="two", commandId="c-2"
+            )
+        # Let in behind what was queued.
+        await stage.session.prompt("three")
+        hops = [await stage.session.hops(each) for each in (sent["messageId"], "c-2")]
+    assert queued["inputId"] == "c-2"
+    assert [(told[0].hop, told[0].detail) for told in hops] == [
+        ("endpoint", "gateway")
+    ] * 2
+    assert hops[0][0].message_id == "c-1"
+    assert hops[0][0].run_id == hops[0][-1].run_id is not None
 
 
 async def test_an_input_that_waited_is_a_hop_of_its_turn(tmp_path: Path) -> None:

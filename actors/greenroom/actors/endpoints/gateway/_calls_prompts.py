@@ -26,14 +26,14 @@ from greenroom.protocol.gateway import (
 )
 
 from ._calls_sessions import row_of
-from ._ports import EnginePort, Handler
+from ._ports import EnginePort, Handler, SessionPort
 
 _TEXT_CHARS: Final = 200_000
 """Of what the model said, in the result of a prompt."""
 
 
 async def _prompt(engine: EnginePort, asked: SendPrompt) -> PromptResult:
-    session = engine.session(asked.session_id)
+    session = await _stamped(engine, asked)
     turn = await session.prompt(asked.content, command_id=asked.command_id)
     return PromptResult(
         message_id=turn.message.id,
@@ -47,17 +47,27 @@ async def _prompt(engine: EnginePort, asked: SendPrompt) -> PromptResult:
 
 
 async def _queue(engine: EnginePort, asked: QueueInput) -> InputAccepted:
-    session = engine.session(asked.session_id)
+    session = await _stamped(engine, asked)
     return _accepted(await session.queue(asked.content, command_id=asked.command_id))
 
 
 async def _steer(engine: EnginePort, asked: SteerTurn) -> InputAccepted:
-    accepted = await engine.session(asked.session_id).steer(
+    session = await _stamped(engine, asked)
+    accepted = await session.steer(
         asked.content,
         expected_turn=asked.expected_turn,
         command_id=asked.command_id,
     )
     return _accepted(accepted)
+
+
+async def _stamped(
+    engine: EnginePort, asked: SendPrompt | QueueInput | SteerTurn
+) -> SessionPort:
+    # The first hop of what is said (PER-08).
+    session = engine.session(asked.session_id)
+    await session.stamp(asked.command_id, endpoint="gateway")
+    return session
 
 
 def _accepted(accepted: AcceptedInput) -> InputAccepted:

@@ -42,6 +42,10 @@ class SessionPort(Protocol):
     @property
     def id(self) -> SessionId: ...
 
+    async def stamp(
+        self, command_id: str, *, endpoint: str, connection: str = ""
+    ) -> None: ...
+
     async def prompt(self, content: Content, *, command_id: str = "") -> TurnResult: ...
 
     async def queue(
