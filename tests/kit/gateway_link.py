@@ -125,14 +125,14 @@ class _Answer(msgspec.Struct):
 @asynccontextmanager
 async def open_link(url: str) -> AsyncIterator[Link]:
     """Connect to the gateway whose ``/acp`` is at *url*."""
+    # It reads until it is closed: what is not read holds the close up.
     async with (
-        open_websocket_url(url, max_message_size=8 << 20) as socket,
         trio.open_nursery() as nursery,
+        open_websocket_url(url, max_message_size=8 << 20) as socket,
     ):
         link = Link(socket)
         nursery.start_soon(link.read)
         yield link
-        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import Final, final
 
 import attrs
 
 from greenroom.actors.sessions import PieceWriter, SessionNotFoundError
 from greenroom.protocol import SessionId
-from greenroom.storage import Member, Piece, Store
+from greenroom.storage import Member, Piece, Settled, Store
+
+_LOG: Final = logging.getLogger("greenroom.endpoints")
 
 
 @final
@@ -45,7 +48,20 @@ class Bindings:
         Raises:
             StorageError: it is still kept; it goes with this engine.
         """
+        await self._writer.submit(self._unbinding(client_id, session_ids))
+
+    def unbind_soon(self, client_id: str, session_ids: Sequence[str]) -> None:
+        """Forget it with the next group, behind what was asked before; never waits.
+
+        A failure is logged.
+        """
+
+        def settled(result: Settled) -> None:
+            if result.error is not None:
+                _LOG.warning("client %s is still bound: %s", client_id, result.error)
+
+        self._writer.submit_soon(self._unbinding(client_id, session_ids), settled)
+
+    def _unbinding(self, client_id: str, session_ids: Sequence[str]) -> Piece:
         scopes = [SessionId(each) for each in session_ids]
-        await self._writer.submit(
-            Piece(lambda store: store.unbind(self._member, client_id, scopes))
-        )
+        return Piece(lambda store: store.unbind(self._member, client_id, scopes))

@@ -26,11 +26,18 @@ from greenroom.protocol.gateway import (
     Metrics,
     Nothing,
     Scope,
+    SessionRef,
 )
 from greenroom.protocol.jsonrpc import ErrorCode, ErrorObject
 
 from .._acp_turn import RefusedError
-from ._calls_client import Client, DeadlineError, ForbiddenError, StoppedError
+from ._calls_client import (
+    Client,
+    ConnectionEndedError,
+    DeadlineError,
+    ForbiddenError,
+    StoppedError,
+)
 from ._calls_insight import INSIGHT
 from ._calls_lives import LIVES
 from ._calls_prompts import PROMPTS
@@ -115,8 +122,7 @@ class Calls:
                     return await self._attach(asked)
             case "_greenroom/session/detach":
                 async with self._attaching:
-                    await self._leave(SessionId(asked.session_id))
-                return Nothing()
+                    return await self._detach(asked)
             case "_greenroom/metrics":
                 return Metrics({**self._engine.metrics(), **self._counted()})
             case name:
@@ -124,23 +130,34 @@ class Calls:
 
     async def _attach(self, asked: Attach) -> Attached:
         session_id = SessionId(asked.session_id)
-        if self._closed:
-            raise trio.ClosedResourceError
+        self._check_open()
         if session_id not in self._attached:
             await self.client.bind(session_id)
             self._attached.add(session_id)
         try:
-            return await self._attacher.attach(session_id, asked.after)
+            # The connection may have ended meanwhile, and given up what it knew of.
+            self._check_open()
+            attached = await self._attacher.attach(session_id, asked.after)
+            self._check_open()
         except BaseException:
-            with trio.CancelScope(shield=True):
-                await self._leave(session_id)
+            self._attacher.detach(session_id)
+            if session_id in self._attached:
+                self._attached.discard(session_id)
+                self.client.unbind_soon(session_id)
             raise
+        return attached
 
-    async def _leave(self, session_id: SessionId) -> None:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConnectionEndedError
+
+    async def _detach(self, asked: SessionRef) -> Nothing:
+        session_id = SessionId(asked.session_id)
         self._attacher.detach(session_id)
         if session_id in self._attached:
             self._attached.discard(session_id)
             await self.client.unbind([session_id])
+        return Nothing()
 
     #### Changing
 

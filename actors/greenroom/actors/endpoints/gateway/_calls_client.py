@@ -11,7 +11,6 @@ from typing import final
 from weakref import WeakValueDictionary
 
 import attrs
-import trio
 
 from greenroom.protocol import GreenroomError, SessionId
 from greenroom.protocol.gateway import MAX_SUBMISSIONS, Method
@@ -51,6 +50,16 @@ class ForbiddenError(GreenroomError):
     def __init__(self, method: Method) -> None:
         super().__init__(f"{method.name} needs the scope {method.scope!r}")
         self.hint = f"use a token with the scope {method.scope!r}"
+
+
+class ConnectionEndedError(GreenroomError):
+    """The connection ended while a session was looked at; it follows nothing."""
+
+    code = "connection_ended"
+    hint = "connect again"
+
+    def __init__(self) -> None:
+        super().__init__("the connection that asked has ended")
 
 
 class StoppedError(GreenroomError):
@@ -106,8 +115,8 @@ class Client:
         try:
             await self._engine.bindings.bind(self.id, session_id)
         except BaseException:
-            with trio.CancelScope(shield=True):
-                await self.unbind([session_id])
+            # It may have been written nevertheless.
+            self.unbind_soon(session_id)
             raise
 
     async def unbind(self, session_ids: Iterable[SessionId]) -> None:
@@ -115,6 +124,11 @@ class Client:
         ended = [each for each in session_ids if self._left(each)]
         if ended:
             await self._engine.bindings.unbind(self.id, ended)
+
+    def unbind_soon(self, session_id: SessionId) -> None:
+        """The same for one session, without waiting until it is written."""
+        if self._left(session_id):
+            self._engine.bindings.unbind_soon(self.id, [session_id])
 
     def _left(self, session_id: SessionId) -> bool:
         count = self._bound[session_id] - 1
