@@ -79,6 +79,10 @@ class Flusher:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
 
+def _nobody() -> None:
+    pass
+
+
 @final
 @attrs.define(eq=False)
 class FrameOutbox:
@@ -86,7 +90,7 @@ class FrameOutbox:
 
     stream: trio.abc.Stream
     flusher: Flusher
-    on_full: Callable[[], None]
+    on_full: Callable[[], None] = _nobody
     """Called once, when the client has let too much pile up."""
     max_bytes: int = MAX_UNSENT_BYTES
     max_frames: int = MAX_UNSENT_FRAMES

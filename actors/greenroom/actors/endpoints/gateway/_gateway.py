@@ -13,8 +13,9 @@ import logging
 import math
 import ssl
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, final
@@ -91,10 +92,10 @@ class Gateway:
     _house: House | None = attrs.field(default=None, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
     _flusher: Flusher = attrs.field(init=False)
-    _waiting: dict[trio.CancelScope, None] = attrs.field(
-        factory=dict[trio.CancelScope, None], init=False
+    _waiting: dict[trio.CancelScope, Callable[[], None]] = attrs.field(
+        factory=dict[trio.CancelScope, Callable[[], None]], init=False
     )
-    """Around each connection that waits, the oldest first."""
+    """By what is around each connection that waits, how it is ended; oldest first."""
     _connections: dict[str, GatewayConnection] = attrs.field(
         factory=dict[str, GatewayConnection], init=False
     )
@@ -168,15 +169,17 @@ class Gateway:
         except Exception:
             _LOG.exception("a connection failed")
         finally:
-            self._waiting.pop(scope, None)
+            self._admit(scope)
             await trio.aclose_forcefully(stream)
 
     def _let_wait(self, scope: trio.CancelScope) -> None:
-        self._waiting[scope] = None
+        self._waiting[scope] = scope.cancel
         if len(self._waiting) > MAX_WAITING:
-            oldest = next(iter(self._waiting))
-            del self._waiting[oldest]
-            oldest.cancel()
+            give_way = self._waiting.pop(next(iter(self._waiting)))
+            give_way()
+
+    def _admit(self, scope: trio.CancelScope) -> None:
+        self._waiting.pop(scope, None)
 
     async def _serve(self, stream: trio.abc.Stream, scope: trio.CancelScope) -> None:
         try:
@@ -202,7 +205,7 @@ class Gateway:
         # The id is also the client's that has none of its own.
         connection_id = self._ids.uuid()
         async with trio.open_nursery() as nursery:
-            outbox = FrameOutbox(stream, self._flusher, lambda: give_up())
+            outbox = FrameOutbox(stream, self._flusher)
             under = WebSocketStream(stream, outbox, head.raw, trio.current_time())
             connection = GatewayConnection(
                 connection_id,
@@ -210,12 +213,12 @@ class Gateway:
                 under,
                 nursery,
                 self._scopes(head),
-                lambda: self._waiting.pop(scope, None) and None,
+                lambda: self._admit(scope),
             )
-
-            def give_up() -> None:
-                connection.close(CloseCode.SLOW, "resume")
-
+            outbox.on_full = partial(connection.close, CloseCode.SLOW, "resume")
+            if scope in self._waiting:
+                give_way = partial(connection.close, CloseCode.TRY_LATER, "too many")
+                self._waiting[scope] = give_way
             self._connections[connection_id] = connection
             self._accepted += 1
             try:
