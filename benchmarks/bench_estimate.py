@@ -15,7 +15,19 @@ from typing import Any, Final
 from runner import Case, Figures, Limit, Ratio
 from stopwatch import Stopwatch
 
-from greenroom.protocol import Calibration, canonical_json, estimate_tokens
+from greenroom.protocol import (
+    TextPart,
+    Usage,
+    UserMessage,
+    canonical_json,
+    estimate_tokens,
+)
+from greenroom.protocol.context import (
+    RequestKind,
+    Tally,
+    prompt_tokens,
+    usage_anchor,
+)
 
 ROOT: Final = Path(__file__).parent.parent
 CHARS: Final = 12_000
@@ -83,12 +95,17 @@ def _errors(_: int) -> Figures:
 
 
 def _corrected_error() -> float:
-    # One usage of the first half of each text, then an estimate of the other half.
+    # A request with the first half of each text, which is counted; then one with the
+    # other halves behind it.
     halves = [(t[: len(t) // 2], t[len(t) // 2 :]) for t in _texts().values()]
-    seen, coming = ("".join(part) for part in zip(*halves, strict=True))
-    known = Calibration().observed(estimate_tokens(seen), _counted(seen))
-    corrected = known.corrected(estimate_tokens(coming))
-    return abs(corrected / _counted(coming) - 1)
+    seen, coming = zip(*halves, strict=True)
+    kind, tally = RequestKind("p", "m", "", ""), Tally()
+    tally.show([UserMessage((TextPart(text),)) for text in seen])
+    used = sum(map(_counted, seen))
+    anchor = usage_anchor(kind, tally, Usage(input=used, output=0, total=used))
+    tally.show([UserMessage((TextPart(text),)) for text in (*seen, *coming)])
+    corrected, _, _ = prompt_tokens(anchor, kind, tally, 0)
+    return abs(corrected / sum(map(_counted, (*seen, *coming))) - 1)
 
 
 RATE: Final = Case(

@@ -31,6 +31,13 @@ def change_run_ports(stage: Stage, **changes: Any) -> None:
     loaded.session.ports = ports
 
 
+def set_cost(stage: Stage, cost: Callable[..., float | None]) -> None:
+    """Have what the loaded session asks models for cost that."""
+    loaded = stage.session._sessions.loaded(stage.session.id)
+    assert loaded is not None
+    loaded.session.ports = attrs.evolve(loaded.session.ports, cost=cost)
+
+
 def turn_of(stage: Stage) -> Any:
     """Return the turn that the loaded session works on."""
     loaded = stage.session._sessions.loaded(stage.session.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from greenroom.protocol import Calibration, estimate_tokens
+from greenroom.protocol import estimate_tokens
 
 CODE = """\
 def merged(older: Row | None, revision: Row) -> Row:
@@ -54,18 +54,6 @@ def test_a_long_text_is_sampled_and_still_close() -> None:
     text = (CODE + PROSE + JSON + CJK) * 40
 
     assert abs(estimate_tokens(text) / (40 * sum(COUNTS)) - 1) <= 0.15
-
-
-def test_one_usage_corrects_what_follows() -> None:
-    seen = Calibration().observed(estimate=900, actual=1_200)
-
-    assert seen.corrected(1_800) == 2_400
-
-
-@pytest.mark.parametrize("actual", [-5, 0, 1, 10_000_000])
-def test_a_count_that_is_of_something_else_is_not_believed(actual: int) -> None:
-    assert Calibration().observed(estimate=900, actual=actual) == Calibration()
-    assert Calibration().observed(estimate=0, actual=actual) == Calibration()
 
 
 @given(st.text(max_size=300))

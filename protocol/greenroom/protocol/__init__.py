@@ -67,6 +67,7 @@ from ._budget import (
     question_of as question_of,
     raises as raises,
     spent_of as spent_of,
+    spent_on as spent_on,
 )
 from ._canonical import (
     canonical_json as canonical_json,
@@ -118,7 +119,7 @@ from ._errors import (
     StorageError as StorageError,
     StoreLockedError as StoreLockedError,
 )
-from ._estimate import Calibration as Calibration, estimate_tokens as estimate_tokens
+from ._estimate import estimate_tokens as estimate_tokens
 from ._events import (
     EVENTS_VERSION as EVENTS_VERSION,
     CompactionChanged as CompactionChanged,

@@ -122,6 +122,16 @@ def cost_of(usage: Usage, price: Price) -> float:
     return total / 1_000_000
 
 
+def spent_on(tokens: int | None, cost: float | None) -> Spent:
+    """Return what a request used; ``None`` where it is not known."""
+    unknown: set[BudgetKind] = set()
+    if tokens is None:
+        unknown.add("tokens")
+    if cost is None:
+        unknown.add("money")
+    return Spent(tokens or 0, cost or 0.0, unknown=frozenset(unknown))
+
+
 def spent_of(metadata: MessageMetadata) -> Spent:
     """Return what a turn used. Without a request nothing is unknown."""
     asked = metadata.request_seq > 0

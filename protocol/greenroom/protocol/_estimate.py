@@ -4,8 +4,9 @@ A text is estimated by how many characters of each class it has, each class with
 weight, and two corrections for runs: indentation and strings of punctuation cost less
 than their parts. The weights are a least-squares fit to the counts of ``o200k`` over
 source code of several languages, English prose, JSON, and Chinese, Japanese and Korean
-text; `benchmarks/` compares them with it. What a provider counts differs by a factor
-that one real usage tells (`Calibration`).
+text; `benchmarks/` compares them with it. What a provider has counted is never
+estimated again: its count is the anchor that the next request's number begins with
+(`context.UsageAnchor`).
 
 Speed comes from C: one translation to class letters, then counting. A long text is
 sampled evenly, so that its cost stays small.
@@ -14,19 +15,13 @@ sampled evenly, so that its cost stays small.
 from __future__ import annotations
 
 import string
-from typing import Final, final
-
-import attrs
+from typing import Final
 
 SAMPLED_OVER: Final = 4_096
 """Bytes up to which all of a text is looked at."""
 
 _WINDOW: Final = 256
 _STRIDE: Final = 1_536
-
-MIN_FACTOR: Final = 0.2
-MAX_FACTOR: Final = 5.0
-"""What one usage may say of the weights; beyond these it speaks of something else."""
 
 
 def _classes() -> bytes:
@@ -93,24 +88,3 @@ def estimate_tokens(text: str) -> int:
     if not text.isascii():
         weight += sum(count(name) * each for name, each in _WIDE)
     return max(1, round(weight * scale))
-
-
-@final
-@attrs.frozen
-class Calibration:
-    """What a provider's own count says of the estimates for one model."""
-
-    factor: float = 1.0
-
-    def corrected(self, estimate: int) -> int:
-        """Return *estimate* as the provider would count it."""
-        return round(estimate * self.factor)
-
-    def observed(self, estimate: int, actual: int) -> Calibration:
-        """Return what is known after a request of *estimate* was counted as *actual*.
-
-        A count that can't be of the same text changes nothing.
-        """
-        if estimate <= 0 or not MIN_FACTOR <= actual / estimate <= MAX_FACTOR:
-            return self
-        return Calibration(actual / estimate)

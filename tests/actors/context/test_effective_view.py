@@ -14,7 +14,8 @@ from hypothesis import given, settings as budget, strategies as st
 from kit.compacting import SETTINGS
 from kit.stores import S1, MemoryWorld, SqliteWorld, World
 
-from greenroom.actors.sessions._history import Earlier, History
+from greenroom.actors.sessions._earlier import Earlier
+from greenroom.actors.sessions._history import History
 from greenroom.protocol import (
     Fact,
     ItemId,

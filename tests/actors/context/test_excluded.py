@@ -14,7 +14,8 @@ from kit.stores import S1, MemoryWorld, Peer
 from kit.views import manifests_of
 
 from greenroom.actors.providers import Halt, Say
-from greenroom.actors.sessions._history import Earlier, History
+from greenroom.actors.sessions._earlier import Earlier
+from greenroom.actors.sessions._history import History
 from greenroom.protocol import (
     GreenroomError,
     ItemId,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from greenroom.protocol import (
     RecoveryLatch,
     ViewBuilder,
 )
-from greenroom.protocol.context import Preflight
+from greenroom.protocol.context import Numbers, Preflight
 
 REFUSED = ProviderFailure(message="prompt is too long", status=400)
 
@@ -33,7 +32,7 @@ class Sizes:
 
     def preflight(self, request: ModelRequest) -> Any:
         size = sum(len(str(message)) for message in request.messages)
-        return SimpleNamespace(preflight=Preflight(None, 100, size, 0))
+        return Numbers(Preflight(None, 100, size, 0))
 
 
 @pytest.mark.contract("CTX-21")

@@ -11,6 +11,7 @@ from ._active import (
     RunNotStartedError as RunNotStartedError,
     RunResult as RunResult,
 )
+from ._costs import known_cost as known_cost
 from ._ports import (
     ContextBudget as ContextBudget,
     Contribute as Contribute,

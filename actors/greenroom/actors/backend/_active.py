@@ -13,6 +13,7 @@ from greenroom.protocol import (
     JournalError,
     MessageRecord,
     Terminal,
+    Usage,
 )
 
 from ._ports import RunPlan
@@ -67,6 +68,12 @@ class ActiveRun:
     """Which strict fact of a deferred run failed."""
     on_dispatch: Callable[[], None] = attrs.field(default=lambda: None)
     """Called when the dispatch of a deferred call is durable."""
+
+    bill: Callable[[Usage | None, float | None], None] = attrs.field(
+        default=lambda usage, cost: None
+    )
+    """Takes what a request that was made for the turn used, and cost in US dollars;
+    ``None`` where it is not known. The run sets it."""
 
     @classmethod
     def of(cls, plan: RunPlan) -> ActiveRun:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, Final, Literal, Protocol, final
 
 import attrs
@@ -26,9 +27,11 @@ from greenroom.protocol import (
     Fact,
     FactKind,
     GreenroomError,
+    MessageId,
     MessageRecord,
     SessionSettings,
     SourceType,
+    Spent,
     make_payload,
 )
 from greenroom.protocol.context import (
@@ -48,12 +51,12 @@ from greenroom.protocol.context import (
     reconstruction_fact,
     record_tokens,
 )
+from greenroom.storage import MODEL_CALLED
 
 from ._strategy import Condensed, CondenseJob, ModelCall, Strategy, SummaryModel
 
 _LOG: Final = logging.getLogger("greenroom.context")
 
-MODEL_CALLED: Final = "compaction/model_call_completed"
 MAX_WHY: Final = 500
 
 
@@ -117,6 +120,18 @@ class Compacted:
     """Tokens, estimated: of what is hidden now and of the checkpoint before."""
     after: int = 0
     """Tokens, estimated: of the checkpoint that stands for it."""
+    spent: Spent = attrs.field(factory=Spent)
+    """What asking models took, whatever came of it."""
+
+    def __str__(self) -> str:
+        if self.state is None:
+            return f"nothing was changed: {self.why or 'nothing is compacted'}"
+        text = f"about {self.before:,} tokens became {self.after:,}"
+        return f"compacted: {text}; nothing is lost"
+
+
+def _for_nothing(_: ModelCall) -> Spent:
+    return Spent()
 
 
 @final
@@ -131,6 +146,10 @@ class Compactor:
     that is expected; raises `BoundaryMovedError` when it is another one."""
     new_id: Callable[[], str]
     now: Callable[[], float]
+    bill: Callable[[ModelCall], Spent] = _for_nothing
+    """Charges whoever a request was made for, and returns with how much."""
+    message_id: MessageId | None = None
+    """The turn that it is part of; ``None``: the user has asked for it."""
 
     async def compact(self, work: CompactionWork) -> Compacted:
         """Hide what *work* has to hide, and say what came of it.
@@ -145,9 +164,10 @@ class Compactor:
         )
         if plan is None:
             return Compacted("unchanged", "there is nothing that could be hidden")
-        attempt_id = self.new_id()
-        condensed = await self._condense(work, plan, attempt_id)
+        attempt_id, bills = self.new_id(), list[Spent]()
+        condensed = await self._condense(work, plan, attempt_id, bills)
         found = _judged(work, plan, condensed, attempt_id, self.now())
+        found = attrs.evolve(found, spent=reduce(Spent.plus, bills, Spent()))
         if found.state is None:
             return found
         state = msgspec.structs.replace(
@@ -157,9 +177,26 @@ class Compactor:
         return await self._commit(work, found, attempt_id)
 
     async def _condense(
-        self, work: CompactionWork, plan: CompactionPlan, attempt_id: str
+        self,
+        work: CompactionWork,
+        plan: CompactionPlan,
+        attempt_id: str,
+        bills: list[Spent],
     ) -> Condensed:
         state = None if work.boundary is None else work.boundary.state
+
+        def note(call: ModelCall) -> None:
+            bills.append(self.bill(call))
+            fact = model_call_fact(
+                attempt_id,
+                self.new_id(),
+                work.trigger,
+                call,
+                bills[-1],
+                message_id=self.message_id,
+            )
+            self.record.append_soon([fact])
+
         job = CondenseJob(
             trigger=work.trigger,
             settings=work.settings,
@@ -167,9 +204,7 @@ class Compactor:
             prior="" if state is None else state.summary,
             focus=work.focus,
             models=work.models,
-            note=lambda call: self.record.append_soon(
-                [model_call_fact(attempt_id, self.new_id(), work.trigger, call)]
-            ),
+            note=note,
         )
         try:
             return await self.strategy.condense(job)
@@ -189,14 +224,23 @@ class Compactor:
                 [fact], before=lambda store: self.expect(store, expected)
             )
         except BoundaryMovedError as exc:
-            return Compacted("unchanged", str(exc))
+            return Compacted("unchanged", str(exc), spent=found.spent)
         return found
 
 
 def model_call_fact(
-    attempt_id: str, call_id: str, trigger: Trigger, call: ModelCall
+    attempt_id: str,
+    call_id: str,
+    trigger: Trigger,
+    call: ModelCall,
+    spent: Spent,
+    *,
+    message_id: MessageId | None = None,
 ) -> Fact:
-    """Return the record of one request that a compaction made (CTX-24)."""
+    """Return the record of one request that a compaction made (CTX-24).
+
+    *message_id* is of the turn that has what it used in its own usage, if one has.
+    """
     payload = {
         "compactionAttemptId": attempt_id,
         "trigger": trigger,
@@ -205,6 +249,8 @@ def model_call_fact(
         "status": call.status,
         "stopReason": call.stop_reason,
         "usage": call.usage,
+        "cost": None if "money" in spent.unknown else spent.money,
+        "messageId": message_id,
     }
     return Fact(
         kind=FactKind.EVENT,

@@ -61,7 +61,7 @@ class Limit:
     tokens: int | None
     """Of prompt and answer; ``None``: not known, so that only sending tells."""
     factor: float = 1.0
-    """What the provider counts for one estimated token, as far as it said."""
+    """What the provider counts for one estimated token, as far as is known."""
     explicit: bool = False
     """The provider said it."""
     total: bool = False
@@ -209,20 +209,20 @@ class RunRecovery:
     #### Numbers
 
     def _limit(self, request: ModelRequest, overflow: Overflow) -> Limit:
-        numbers = self.estimates.preflight(request).preflight
-        total = overflow.scope == "total"
-        if overflow.limit is None:
-            return Limit(numbers.context, total=total)
-        factor = 1.0
-        if overflow.actual is not None:
+        numbers = self.estimates.preflight(request)
+        known, total = numbers.preflight, overflow.scope == "total"
+        counted = known.input + known.tools
+        if overflow.limit is not None and overflow.actual is not None:
             answer = self._asked(request) if total else 0
             counted = max(1, overflow.actual - answer)
-            factor = counted / max(1, numbers.input + numbers.tools)
+        factor = counted / max(1, numbers.estimated)
+        if overflow.limit is None:
+            return Limit(known.context, factor, total=total)
         return Limit(overflow.limit, factor, explicit=True, total=total)
 
     def _prompt(self, request: ModelRequest) -> int:
-        numbers = self.estimates.preflight(request).preflight
-        return numbers.input + numbers.tools
+        # What a smaller one is compared by: it begins with nothing that was counted.
+        return self.estimates.preflight(request).estimated
 
     def _asked(self, request: ModelRequest) -> int:
         # What the provider was told, or takes when it is told nothing.

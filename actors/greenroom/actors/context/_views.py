@@ -183,7 +183,8 @@ class RequestViews:
         )
         requested = output_cap(request.max_output_tokens, window.in_force)
         preflight = Preflight(window.in_force, requested, tokens, tools)
-        return Numbers(preflight, window.source, anchored)
+        estimated = session.tally.whole.tokens + weight
+        return Numbers(preflight, window.source, anchored, estimated)
 
     def _window(self) -> Window:
         unlimited = Window(None, "unknown")

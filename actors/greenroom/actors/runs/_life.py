@@ -73,6 +73,7 @@ class Run:
             guard=metadata.no_progress_tool_loop,
             price=ports.cost,
         )
+        active.bill = progress.bill
         settlement = Settlement(
             active.plan, ports, active.draft, progress, ctx.clock.now
         )

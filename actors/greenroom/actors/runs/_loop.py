@@ -21,6 +21,7 @@ from greenroom.protocol import (
     BatchEnded,
     Begun,
     Block,
+    BudgetExcess,
     BudgetReached,
     CallsRefused,
     Counters,
@@ -28,6 +29,7 @@ from greenroom.protocol import (
     Fault,
     Faulted,
     ItemId,
+    MessageMetadata,
     ModelRequest,
     RefuseCalls,
     RoundEnded,
@@ -104,9 +106,10 @@ class Loop:
         return command.terminal
 
     async def _make_room(self) -> None:
-        # Before anything is sent, so that no sequence of recovery is spent on it.
-        recovery = self.run.ports.recovery
-        if recovery is not None:
+        # Before anything is sent, so that no sequence of recovery is spent on it. What
+        # may ask nothing more has its question first, and goes on as another run.
+        recovery, spent = self.run.ports.recovery, self.run.settlement.metadata()
+        if recovery is not None and self._excess(spent) is None:
             resumes = self.run.active.plan.resumes
             await recovery.begin(self._request(), resumes=resumes)
 
@@ -142,12 +145,16 @@ class Loop:
 
     async def _ask_within_budget(self, counters: Counters) -> RunEvent:
         draft, metadata = self.run.active.draft, self.run.settlement.metadata()
-        excess = excess_of(self.run.active.plan, metadata, draft.blocks)
+        excess = self._excess(metadata)
         if excess is None:
             return await self._ask(counters)
         question = budget_question(draft.new_id(), excess, metadata.provider_rounds)
         self.batch.calls.add(question)
         return BudgetReached()
+
+    def _excess(self, metadata: MessageMetadata) -> BudgetExcess | None:
+        active = self.run.active
+        return excess_of(active.plan, metadata, active.draft.blocks)
 
     async def _ask(self, counters: Counters) -> RoundEnded:
         run, draft = self.run, self.run.active.draft

@@ -8,14 +8,19 @@ most one terminal is ever tried (RUN-09); what fails after it never leads to a s
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from typing import Final, final
 
 import attrs
 import msgspec
 
-from greenroom.actors.backend import RunPlan, RunPorts, RunResult, append_revisions
+from greenroom.actors.backend import (
+    RunPlan,
+    RunPorts,
+    RunResult,
+    append_revisions,
+    known_cost,
+)
 from greenroom.protocol import (
     ActionBlock,
     Block,
@@ -93,21 +98,15 @@ class Progress:
 
     def spend(self, usage: Usage) -> None:
         """Count the usage of one exchange."""
+        self.bill(usage, known_cost(lambda: self.price(usage)))
+
+    def bill(self, usage: Usage | None, cost: float | None) -> None:
+        """Count what a request for the turn used, and cost; ``None``: not known."""
         self.usage = add_usage(self.usage, usage)
-        cost = self._cost_of(usage)
         if cost is None:
             self.unpriced = True
         else:
             self.cost += cost
-
-    def _cost_of(self, usage: Usage) -> float | None:
-        try:
-            cost = self.price(usage)
-            return cost if cost is not None and 0 <= cost < math.inf else None
-        except Exception as exc:
-            # Whoever makes a price may not end a turn.
-            _LOG.warning("the price of a request is not known: %s", exc)
-            return None
 
     def think(self, now: float) -> None:
         """Note that the model thought at *now*."""

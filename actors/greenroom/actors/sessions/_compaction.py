@@ -15,7 +15,7 @@ import attrs
 import msgspec
 import trio
 
-from greenroom.actors.backend import ActiveRun, RunPorts
+from greenroom.actors.backend import ActiveRun, RunPorts, known_cost
 from greenroom.actors.context import (
     SUMMARY_SECONDS,
     BoundaryMovedError,
@@ -23,6 +23,7 @@ from greenroom.actors.context import (
     CompactionSetup,
     CompactionWork,
     Compactor,
+    ModelCall,
     RunRecovery,
     read_boundary,
 )
@@ -39,7 +40,9 @@ from greenroom.protocol import (
     Fact,
     MessageRecord,
     SessionSettings,
+    Spent,
     ViewBuilder,
+    spent_on,
 )
 from greenroom.protocol.context import (
     MAX_FOCUS,
@@ -80,9 +83,15 @@ class SessionCompaction:
     setup: CompactionSetup
 
     async def compact(
-        self, trigger: Trigger, settings: SessionSettings, focus: str = ""
+        self,
+        trigger: Trigger,
+        settings: SessionSettings,
+        focus: str = "",
+        active: ActiveRun | None = None,
     ) -> Compacted:
         """Compact the history, and show from the new boundary on.
+
+        What it uses is the turn's of *active*; without one the session's alone.
 
         Raises:
             StorageError: it can't be read, or the anchor was not written.
@@ -109,6 +118,8 @@ class SessionCompaction:
             self._expect,
             self.setup.ids.uuid,
             self.setup.now,
+            lambda call: self._bill(call, active),
+            None if active is None else active.plan.message.id,
         )
         session.hub.waiting("compaction", trio.current_time() + SUMMARY_SECONDS)
         try:
@@ -118,6 +129,22 @@ class SessionCompaction:
         if done.state is not None:
             await self._follow_tape()
         return done
+
+    def _bill(self, call: ModelCall, active: ActiveRun | None) -> Spent:
+        usage = call.usage
+        if usage is None and call.status != "completed":
+            # What never answered is taken to have used nothing, as in a turn.
+            return Spent()
+        cost = None
+        if usage is not None:
+            price = self.session.ports.cost
+            cost = known_cost(lambda: price(call.provider, call.model, usage))
+        spent = spent_on(None if usage is None else usage.total, cost)
+        if active is None:
+            self.session.history.bill(spent)
+        else:
+            active.bill(usage, cost)
+        return spent
 
     async def undo(self) -> bool:
         """Move the boundary back to where it was before the newest compaction.
@@ -181,7 +208,7 @@ class SessionCompaction:
             plan.settings,
             plan.view,
             views,
-            compact=lambda trigger: self.compact(trigger, plan.settings),
+            compact=lambda why: self.compact(why, plan.settings, active=active),
             base=lambda: self._base(plan.settings),
             blocks=lambda: active.draft.blocks,
             due=lambda numbers, resumes: self._due(plan.settings, numbers, resumes),

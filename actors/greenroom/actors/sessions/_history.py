@@ -11,7 +11,7 @@ first run, or a command that may have been sent before, asks for the whole.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import final
 
 import attrs
@@ -21,6 +21,7 @@ from greenroom.protocol import (
     MessageId,
     MessageRecord,
     SessionSettings,
+    Spent,
     ViewBuilder,
     command_of,
 )
@@ -31,20 +32,8 @@ from greenroom.protocol.context import (
     choose_policy,
 )
 
+from ._earlier import ReadBefore
 from ._turns import USER_FOLLOW_UP
-
-
-@attrs.frozen
-class Earlier:
-    """What is read of a session only when the whole of it is asked for."""
-
-    records: list[MessageRecord]
-    """Messages before those that are known, oldest first."""
-    retracted: list[tuple[MessageId, int]]
-    """Every message that was taken back, with its place."""
-
-
-ReadBefore = Callable[[int | None], Awaitable[Earlier]]
 
 
 @final
@@ -91,6 +80,7 @@ class History:
         self._ids.update(record.id for record in earlier.records)
         self._commands.update(_commands_of(earlier.records))
         self._note_retracted(earlier.retracted)
+        self.bill(earlier.spent)
         self._read_before = None
 
     @property
@@ -121,12 +111,17 @@ class History:
 
     @property
     def account(self) -> Account:
-        """What all finished turns used, and what the user added to the limits."""
+        """What was used so far, finished turns and all, and what the user added."""
         assert self._read_before is None
         for record in self._records[self._counted :]:
             self._account = self._account.after(record.metadata, record.blocks)
         self._counted = len(self._records)
         return self._account
+
+    def bill(self, spent: Spent) -> None:
+        """Count what was used by no turn."""
+        account = self._account
+        self._account = attrs.evolve(account, spent=account.spent.plus(spent))
 
     def append(self, record: MessageRecord) -> None:
         """Add a message that will not change any more."""

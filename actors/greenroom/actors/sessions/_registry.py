@@ -67,7 +67,8 @@ from greenroom.storage import (
 
 from ._actor import SessionActor
 from ._attachments import Attachments, image_reasons
-from ._history import Earlier, History, ReadBefore
+from ._earlier import Earlier, ReadBefore, read_earlier
+from ._history import History
 from ._hub import Hub
 from ._ports import PieceWriter, StoreReaders
 from ._record import SessionRecord
@@ -77,11 +78,6 @@ from ._turns import give_up, merged, unresolved
 from ._waiting import Waiting, read_waiting
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
-
-MAX_HISTORY: Final = 100_000
-"""Messages of one session that are loaded at most."""
-
-PAGE: Final = 500
 
 STOP_SECONDS: Final = 5.0
 """How long the stop of a session, or of its turn, is waited for."""
@@ -358,10 +354,7 @@ class Sessions:
     def _read_before(self, session_id: SessionId) -> ReadBefore:
         async def read(order: int | None) -> Earlier:
             return await self.world.readers.read(
-                lambda reader: Earlier(
-                    _older_messages(reader, session_id, order),
-                    reader.retracted_messages(session_id),
-                )
+                lambda reader: read_earlier(reader, session_id, order)
             )
 
         return read
@@ -547,19 +540,6 @@ def _read_session(
     newest = reader.messages(session_id, waiting.begins, NEWEST)
     begun = read_beginning(reader, session_id)
     return row, newest, reader.plan(session_id), begun, waiting
-
-
-def _older_messages(
-    reader: Reader, session_id: SessionId, before: int | None
-) -> list[MessageRecord]:
-    pages: list[list[MessageRecord]] = []
-    while len(pages) * PAGE < MAX_HISTORY:
-        page = reader.messages(session_id, before, PAGE)
-        pages.append(page)
-        if len(page) < PAGE:
-            break
-        before = page[0].order_seq
-    return [record for page in reversed(pages) for record in page]
 
 
 def _open_turn(newest: list[MessageRecord]) -> Turn | None:

@@ -69,6 +69,10 @@ class TapeState:
     """The entry that moved the boundary to where it is."""
 
 
+def _as_reckoned(numbers: Numbers) -> int:
+    return numbers.preflight.input + numbers.preflight.tools
+
+
 @attrs.frozen
 class Numbers:
     """What the preflight came to, and where it has its numbers from."""
@@ -76,6 +80,9 @@ class Numbers:
     preflight: Preflight
     source: WindowSource = "unknown"
     anchored: bool = False
+    estimated: int = attrs.Factory(_as_reckoned, takes_self=True)
+    """Messages and tools without any count of a provider's: what two requests can be
+    compared by, of which maybe one begins with what was counted."""
 
 
 @attrs.frozen
