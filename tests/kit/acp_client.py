@@ -20,6 +20,10 @@ NEVER = object()
 """What `AcpClient.on_permission` returns to leave a request unanswered."""
 
 
+COMMANDS = "available_commands_update"
+"""What a client may offer, which is no news of a turn."""
+
+
 def allow(params: dict[str, Any]) -> Any:
     """Choose the first option of that kind."""
     return choose(params, "allow_once")
@@ -93,13 +97,15 @@ class AcpClient:
         ]
 
     def updates(self, kind: str | None = None) -> list[dict[str, Any]]:
-        """Return what was told of sessions, in order."""
+        """Return what was told of sessions, in order; of commands only when asked."""
         found = [
             message["params"]["update"]
             for message in self.received
             if message.get("method") == "session/update"
         ]
-        return [u for u in found if kind in (None, u["sessionUpdate"])]
+        if kind is None:
+            return [u for u in found if u["sessionUpdate"] != COMMANDS]
+        return [u for u in found if u["sessionUpdate"] == kind]
 
     def told(self, method: str) -> list[dict[str, Any]]:
         """Return the parameters of every message of a method."""
@@ -118,6 +124,8 @@ class AcpClient:
         words: list[str] = []
         for message in self.received:
             word = _word(message)
+            if word == COMMANDS:
+                continue
             if not words or words[-1] != word:
                 words.append(word)
         return words

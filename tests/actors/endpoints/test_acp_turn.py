@@ -12,6 +12,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from greenroom.actors.context import Compacted
 from greenroom.actors.endpoints._acp_turn import AcpTurn
 from greenroom.actors.sessions import TurnResult
 from greenroom.protocol import (
@@ -102,6 +103,9 @@ class FakeSession:
     async def configure(self, **changes: Any) -> SessionSettings:
         self.did.append(f"configure {changes}")
         return SETTINGS
+
+    async def compact(self, focus: str = "") -> Compacted:
+        raise NotImplementedError
 
     async def cancel(self) -> None:
         self.did.append("cancel")

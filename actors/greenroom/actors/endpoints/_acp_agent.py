@@ -21,8 +21,15 @@ import attrs
 import msgspec
 import trio
 
-from greenroom.protocol import GreenroomError, SessionSettings, safe_text
+from greenroom.protocol import (
+    GreenroomError,
+    ImagePart,
+    SessionSettings,
+    TextPart,
+    safe_text,
+)
 from greenroom.protocol.acp import decode_lenient, negotiated_version, v1
+from greenroom.protocol.context import compact_focus
 from greenroom.protocol.jsonrpc import (
     NEED_DATA,
     Closed,
@@ -38,6 +45,7 @@ from greenroom.protocol.jsonrpc import (
     Withdrawn,
 )
 
+from ._acp_compaction import COMMANDS, AcpCompaction
 from ._acp_turn import AcpTurn, RefusedError
 from ._outbox import MAX_UNSENT_BYTES, Outbox
 from ._ports import AgentSession, SessionMaker
@@ -84,12 +92,16 @@ def _allow_all(method: str) -> None:
     pass
 
 
+def _nothing(_: object) -> None:
+    pass
+
+
 @attrs.define(eq=False)
 class _OpenSession:
     # One that this connection has made.
     handle: AgentSession
     settings: SessionSettings
-    turn: AcpTurn | None = None
+    turn: AcpTurn | AcpCompaction | None = None
     request: Request | None = None
     """What the turn answers."""
     prompted: bool = False
@@ -281,13 +293,16 @@ class Agent:
         request: Request,
         work: Callable[[], Awaitable[T]],
         done: Callable[[T], object],
+        then: Callable[[T], None] = _nothing,
     ) -> None:
         try:
-            result = done(await work())
+            found = await work()
+            result = done(found)
         except Exception as exc:
             self._refuse(request, _error_of(exc, request.method))
         else:
             self._respond(request, result)
+            then(found)
 
     async def _extended(self, request: Request, extension: Extension) -> None:
         try:
@@ -333,8 +348,16 @@ class Agent:
         for server in params.mcp_servers:
             _LOG.warning("MCP servers are not used yet: %s is ignored", server.name)
         self._nursery.start_soon(
-            self._serve, request, lambda: self._make_session(folder), self._enter
+            self._serve,
+            request,
+            lambda: self._make_session(folder),
+            self._enter,
+            self._tell_commands,
         )
+
+    def _tell_commands(self, session: AgentSession) -> None:
+        # Behind the response, which tells the client of the session.
+        self.update(session.id, v1.AvailableCommandsUpdate(COMMANDS))
 
     def _enter(self, session: AgentSession) -> v1.NewSessionResponse:
         settings = session.settings
@@ -376,14 +399,21 @@ class Agent:
         parts = v1.parts_of(params.prompt)
         title = "" if opened.prompted else _title(params.prompt)
         settings = opened.handle.settings or opened.settings
-        narration = v1.Narration(settings)
-        turn = AcpTurn(opened.handle, self, parts, narration, title)
-        opened.turn, opened.request, opened.prompted = turn, request, True
+        focus = _focus_of(parts)
+        turn = (
+            AcpTurn(opened.handle, self, parts, v1.Narration(settings), title)
+            if focus is None
+            else AcpCompaction(opened.handle, self, focus)
+        )
+        opened.turn, opened.request = turn, request
+        opened.prompted = opened.prompted or focus is None
         self._turns.start_soon(
             self._serve, request, lambda: self._hold(opened, turn), v1.PromptResponse
         )
 
-    async def _hold(self, opened: _OpenSession, turn: AcpTurn) -> v1.StopReason:
+    async def _hold(
+        self, opened: _OpenSession, turn: AcpTurn | AcpCompaction
+    ) -> v1.StopReason:
         try:
             return await turn.run()
         finally:
@@ -432,6 +462,12 @@ def _error_of(exc: Exception, method: str) -> ErrorObject:
             _LOG.error("%s failed", method, exc_info=exc)
             problem = "greenroom has failed; its standard error says how"
             return ErrorObject(ErrorCode.INTERNAL_ERROR, problem)
+
+
+def _focus_of(parts: tuple[TextPart | ImagePart, ...]) -> str | None:
+    # What comes with an attachment is no command.
+    first = parts[0] if len(parts) == 1 else None
+    return compact_focus(first.text) if isinstance(first, TextPart) else None
 
 
 def _title(blocks: tuple[v1.ContentBlock, ...]) -> str:

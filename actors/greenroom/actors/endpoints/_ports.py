@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+from greenroom.actors.context import Compacted
 from greenroom.actors.sessions import Follower, TurnResult
 from greenroom.protocol import (
     Answer,
@@ -42,8 +43,12 @@ class AgentSession(Protocol):
         """Change settings."""
         ...
 
+    async def compact(self, focus: str = "") -> Compacted:
+        """Hide what was said so far behind a summary, and say what came of it."""
+        ...
+
     async def cancel(self) -> None:
-        """Stop the turn, if there is one."""
+        """Stop the turn or the compaction, if there is one."""
         ...
 
     def follow(

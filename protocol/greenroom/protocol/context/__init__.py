@@ -32,6 +32,7 @@ from ._checkpoint import (
     checkpoint_of as checkpoint_of,
     fenced as fenced,
 )
+from ._command import COMPACT as COMPACT, compact_focus as compact_focus
 from ._compaction import (
     TRIGGER_NAMES as TRIGGER_NAMES,
     CompactionPlan as CompactionPlan,

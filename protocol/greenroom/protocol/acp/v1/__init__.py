@@ -64,6 +64,9 @@ from ._questions import (
 from ._updates import (
     AgentMessageChunk as AgentMessageChunk,
     AgentThoughtChunk as AgentThoughtChunk,
+    AvailableCommand as AvailableCommand,
+    AvailableCommandsUpdate as AvailableCommandsUpdate,
+    CommandInput as CommandInput,
     CurrentModeUpdate as CurrentModeUpdate,
     PlanReplaced as PlanReplaced,
     SessionInfoUpdate as SessionInfoUpdate,

@@ -198,6 +198,34 @@ class SessionInfoUpdate(
     title: Annotated[str | None, DEFAULT_ON_ERROR] = None
 
 
+class CommandInput(msgspec.Struct, frozen=True):
+    """What may be typed behind a command."""
+
+    hint: str
+
+
+class AvailableCommand(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that a prompt may begin with, behind a slash."""
+
+    name: str
+    description: str
+    input: Annotated[CommandInput | None, DEFAULT_ON_ERROR] = None
+
+
+class AvailableCommandsUpdate(
+    msgspec.Struct,
+    frozen=True,
+    tag_field="sessionUpdate",
+    tag="available_commands_update",
+    rename="camel",
+):
+    """All commands that there are now."""
+
+    available_commands: Annotated[
+        tuple[AvailableCommand, ...], DEFAULT_ON_ERROR, SKIP_INVALID_ITEMS
+    ] = ()
+
+
 SessionUpdate = (
     UserMessageChunk
     | AgentMessageChunk
@@ -207,6 +235,7 @@ SessionUpdate = (
     | PlanReplaced
     | CurrentModeUpdate
     | SessionInfoUpdate
+    | AvailableCommandsUpdate
 )
 
 
