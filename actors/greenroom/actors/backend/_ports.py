@@ -257,6 +257,10 @@ def _no_price(_: Usage) -> float | None:
     return None
 
 
+def _unwatched(_: str | None) -> None:
+    pass
+
+
 def _always_current(_: int) -> bool:
     return True
 
@@ -305,6 +309,9 @@ class RunPorts:
     last_request: Callable[[MessageId], Awaitable[int]] | None = None
     """Reads how far the requests of a message got, from durable evidence (RUN-04).
     ``None``: its metadata is all there is."""
+    preparing: Callable[[str | None], None] = _unwatched
+    """Told which step the run is at before it asks the model; ``None``: it asks now.
+    Never waits (SES-20)."""
     tell_hooks: Callable[[Notice], None] = _no_hooks
     """Tells hooks and the observer what happened, after it is on disk; never waits,
     never raises (SKL-10)."""

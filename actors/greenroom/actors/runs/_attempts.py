@@ -236,6 +236,7 @@ class Attempts:
         views, view = self.ports.views, self.view
         if views is None or view is None:
             return request
+        self.ports.preparing("view")
         counters = self.progress.counters
         identity = RequestIdentity(
             self.identity.run_id,
@@ -334,6 +335,7 @@ class Attempts:
 
     async def _send(self, request: ModelRequest) -> _Attempt:
         attempt = _Attempt()
+        self.ports.preparing(None)
         self._trace(request)
         self.ports.tell_hooks(_attempt_start(self.identity, self.progress.counters))
         try:

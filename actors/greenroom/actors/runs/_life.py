@@ -110,6 +110,7 @@ class Run:
     async def _continue_numbers(self) -> None:
         # What a run before this one sent may be known from other facts alone: it may
         # have ended before the message said so (RUN-04).
+        self.ports.preparing("request numbers")
         plan, last_request = self.active.plan, self.ports.last_request
         if not plan.resumes or last_request is None:
             return
@@ -124,6 +125,7 @@ class Run:
 
     async def _prepare(self) -> None:
         # Before the start fact: a run that lacks its resources does not begin (RUN-07).
+        self.ports.preparing("resources")
         plan, prepare = self.active.plan, self.ports.prepare
         if prepare is None:
             return
@@ -155,6 +157,7 @@ class Run:
             run_id=plan.run_id, message_id=plan.message.id, run_kind=self.kind
         )
         created = False
+        self.ports.preparing("start fact")
         try:
             # Shielded, so that a run is either not begun or settled by itself.
             with trio.CancelScope(shield=True):

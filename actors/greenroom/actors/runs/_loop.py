@@ -110,11 +110,13 @@ class Loop:
         # may ask nothing more has its question first, and goes on as another run.
         recovery, spent = self.run.ports.recovery, self.run.settlement.metadata()
         if recovery is not None and self._excess(spent) is None:
+            self.run.ports.preparing("compaction")
             resumes = self.run.active.plan.resumes
             await recovery.begin(self._request(), resumes=resumes)
 
     async def _remember(self) -> None:
         plan, ports = self.run.active.plan, self.run.ports
+        ports.preparing("memory")
         made = None if ports.contribute is None else await ports.contribute(plan)
         if made is not None:
             self.view.prefix_user(told(made))

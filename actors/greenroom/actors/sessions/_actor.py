@@ -116,6 +116,7 @@ class SessionActor:
         except BaseException:
             # It fails or is killed, and tells nothing more (SES-22).
             self.session.hub.break_off()
+            self.session.ports.preparing(None)
             raise
 
     async def _live_until_rest(self, ctx: Context[Any]) -> None:
@@ -240,6 +241,7 @@ class SessionActor:
         _LOG.warning("session %s is unloaded: %s", self.session.id, exc)
         session = self.session
         session.leaving, session.wake = True, None
+        session.ports.preparing(None)
         if session.turn is None and session.hub.state == "generating":
             # Its turn was being opened.
             session.hub.status("error")

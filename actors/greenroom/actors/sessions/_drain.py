@@ -77,6 +77,7 @@ class Drain:
         session, now = self.session, ctx.clock.now()
         command_id, parts = request.command_id, request.parts
         session.hub.status("generating")
+        session.ports.preparing("attachments")
         if reasons := session.ports.attachments(parts, session.settings):
             queued = session.inputs.enqueue(command_id, parts, now=now, sent=True)
             blocked = queued.inputs.block(command_id, reasons, now=now).inputs
@@ -87,6 +88,7 @@ class Drain:
         user = prompt_message(command_id, parts, order=session.next_order, now=now)
         reply = self._reply(user.order_seq + 1, ctx)
         facts = [message_fact(user), message_fact(reply)]
+        session.ports.preparing("messages")
         await session.ports.record.append(facts, settles=[command_id])
         self._open(reply, Claim(command_id, "send", (user,), parts))
         return self._was_opened()
@@ -115,7 +117,9 @@ class Drain:
 
     async def _let_in_queued(self, row: PendingInput, ctx: Context[Any]) -> None:
         session, now = self.session, ctx.clock.now()
+        session.ports.preparing("history")
         await session.history.complete()
+        session.ports.preparing("claim")
         # A message that was retracted never comes back, so its id is used up.
         message_id = MessageId(ctx.ids.uuid() if row.returned else row.id)
         claimed = session.inputs.claim(row.id, now=now, message_id=message_id)
@@ -123,6 +127,7 @@ class Drain:
         if reasons := session.ports.attachments(row.parts or (), session.settings):
             await self._block(row, reasons, now)
             return
+        session.ports.preparing("messages")
         user = queued_message(row, message_id, order=session.next_order, now=now)
         reply = self._reply(user.order_seq + 1, ctx)
         change = InputChange(session.inputs)
@@ -139,7 +144,9 @@ class Drain:
 
     async def _let_in_steer(self, row: PendingInput, ctx: Context[Any]) -> None:
         session, now = self.session, ctx.clock.now()
+        session.ports.preparing("history")
         await session.history.complete()
+        session.ports.preparing("claim")
         # Before the claim, which a steer does not give back (PIN-05).
         if reasons := session.ports.attachments(row.parts or (), session.settings):
             await self._block(row, reasons, now)
@@ -195,6 +202,7 @@ class Drain:
     def _was_opened(self) -> bool:
         session = self.session
         if session.turn is None:
+            session.ports.preparing(None)
             session.hub.status("error" if session.failed else "idle")
         return session.turn is not None
 

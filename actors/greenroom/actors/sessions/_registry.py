@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -76,6 +77,7 @@ from ._session import Session
 from ._turn import Cost, SessionPorts, Turn, no_price, unheard
 from ._turns import give_up, merged, unresolved
 from ._waiting import Waiting, read_waiting
+from ._watchdog import Watchdog
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
 
@@ -178,7 +180,7 @@ class Sessions:
     """Opens sessions and knows the loaded ones."""
 
     world: SessionWorld
-    start: Callable[[str, SessionActor], Ref[Any]]
+    start: Callable[[str, SessionActor | Watchdog], Ref[Any]]
     """Starts a session actor under the sessions' supervisor."""
     _loaded: dict[SessionId, Loaded] = attrs.field(
         factory=dict[SessionId, Loaded], init=False
@@ -193,6 +195,12 @@ class Sessions:
     """Raises while no session may be made or loaded."""
     _version: int = attrs.field(default=0, init=False)
     """The highest status version of the hubs that were forgotten."""
+    watchdog: Watchdog = attrs.field(init=False)
+    """Of the preparations of turns (SES-20)."""
+
+    def __attrs_post_init__(self) -> None:
+        self.watchdog = Watchdog(self.world.clock.monotonic)
+        self.watchdog.start(self.start)
 
     def loaded(self, session_id: SessionId) -> Loaded | None:
         """Return the session if it is loaded; never loads it."""
@@ -412,6 +420,7 @@ class Sessions:
             contribute=world.contribute,
             compaction=world.compaction,
             turn_settled=world.turn_settled,
+            preparing=partial(self.watchdog.at, session_id),
             attachments=_attachments(world.providers),
         )
         session = Session(

@@ -68,6 +68,10 @@ def _nothing_waits() -> bool:
     return False
 
 
+def unwatched(_step: str | None) -> None:
+    """Watch nothing."""
+
+
 def unheard(_session_id: SessionId, _settings: SessionSettings) -> None:
     """Tell nobody."""
 
@@ -108,6 +112,8 @@ class SessionPorts:
     prompt, and begins another message (PIN-07)."""
     turn_settled: Callable[[SessionId, SessionSettings], None] = unheard
     """Told when a turn has ended, whatever it came to; never waits (SKL-08)."""
+    preparing: Callable[[str | None], None] = unwatched
+    """Told which step its preparation is at; ``None``: it is over (SES-20)."""
 
     def for_run(
         self, settings: SessionSettings, hub: Hub, authority: Callable[[int], bool]
@@ -139,6 +145,7 @@ class SessionPorts:
             trace_soon=self.record.trace_soon,
             last_request=self.record.last_request,
             tell_hooks=self.tell_hooks,
+            preparing=self.preparing,
             prepare=self.prepare,
             contribute=self.contribute,
         )

@@ -146,6 +146,7 @@ class Work:
         if turn is None or turn.ref is not exited.ref or turn.active is None:
             return
         active, turn.ref, turn.active = turn.active, None, None
+        self.session.ports.preparing(None)
         ctx.cancel_deadline("blocks")
         granting, turn.granting = turn.granting, None
         if granting is not None and await self._grant_failed(granting, active, ctx):
