@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from greenroom.actors.providers import RehearsalProvider
-from greenroom.cli import _compact, main
+from greenroom.cli import _compact, _run, main
 from greenroom.cli._exit import ExitCode
 from greenroom.engine import open_engine
 from greenroom.testing import Halt, Say
@@ -60,6 +60,34 @@ def test_a_session_is_compacted_once_and_shown_again(
     assert "was undone" in run(capsys, session, "--undo").out
     assert "nothing was changed" in run(capsys, session, "--undo").out
     assert "compacted: about" in run(capsys, session).out
+
+
+@pytest.mark.slow  # engines with real threads
+def test_run_compacts_where_the_prompt_is_the_command(
+    session: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_run, "open_provider", _compact.open_provider)
+    command = ["run", "--session", session, "/compact the door"]
+    assert main([*command, "--json"]) == ExitCode.OK
+    *_, line = capsys.readouterr().out.splitlines()
+    told = json.loads(line)
+    assert (told["type"], told["outcome"]) == ("compaction", "summarized")
+    assert told["after"] < told["before"]
+    assert main(["sessions", "compact", session, "--undo"]) == ExitCode.OK
+    capsys.readouterr()
+    assert main(command) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert "compacted: about" in out
+    assert f"session {session}" in out
+
+
+def test_a_new_conversation_has_nothing_to_compact(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GREENROOM_STATE", str(tmp_path / "state"))
+    assert main(["run", "/compact"]) == ExitCode.USAGE
+    assert "nothing to compact in a new conversation" in capsys.readouterr().err
+    assert not (tmp_path / "state").exists()
 
 
 def test_an_undo_takes_no_focus(

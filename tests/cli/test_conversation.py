@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from greenroom.cli._exit import ExitCode
 from greenroom.cli._run import _Conversation
-from greenroom.engine import TurnRefusedError
+from greenroom.engine import TurnFailedError, TurnRefusedError
 from greenroom.protocol import ActionBlock, Deny, InteractionError, ItemId
 
 QUESTION = ActionBlock(
@@ -62,6 +63,11 @@ class Session:
     async def prompt(self, text):
         self.prompts.append(text)
         await trio.sleep_forever()
+
+    async def compact(self, focus):
+        self.prompts.append(f"compact {focus}")
+        await self.cancelled.wait()
+        raise TurnFailedError("the compaction was stopped; nothing was changed")
 
     async def cancel(self):
         self.questions.clear()
@@ -145,3 +151,19 @@ async def test_the_second_ctrl_c_leaves_while_the_first_still_stops(monkeypatch)
         signals.send.send_nowait(2)
     assert ended == [ExitCode.INTERRUPTED]
     assert session.prompts == ["go"]
+
+
+async def test_a_stopped_compaction_is_an_interrupt_and_no_error():
+    session = Session(questions=[])
+    talk = conversation(session)
+    statuses = []
+
+    async def hold():
+        statuses.append(await talk.hold("/compact the door"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hold)
+        await wait_all_tasks_blocked()
+        assert session.prompts == ["compact the door"]
+        signal.raise_signal(signal.SIGINT)
+    assert statuses == [ExitCode.INTERRUPTED]

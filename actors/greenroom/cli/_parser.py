@@ -77,7 +77,10 @@ def _demo(parser: SubParser) -> None:
 
 def _run(parser: SubParser) -> None:
     parser.add_argument(
-        "prompt", metavar="PROMPT", help="what to do; - reads it from standard input"
+        "prompt",
+        metavar="PROMPT",
+        help="what to do; - reads it from standard input; with --session also"
+        " /compact [FOCUS], which puts a summary in the place of what was said",
     )
     parser.add_argument(
         "--session",

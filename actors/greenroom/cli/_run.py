@@ -19,11 +19,13 @@ import attrs
 import msgspec
 import trio
 
+from greenroom.actors.context import Compacted
 from greenroom.actors.sessions import Follower
 from greenroom.engine import (
     Engine,
     Provider,
     SessionHandle,
+    TurnFailedError,
     TurnRefusedError,
     TurnResult,
     open_engine,
@@ -38,6 +40,7 @@ from greenroom.protocol import (
     StreamCompleted,
     StreamFailed,
 )
+from greenroom.protocol.context import compact_focus
 
 from ._agents import agent_settings, with_agent_model
 from ._budget import budget_of, start_prices
@@ -68,6 +71,11 @@ def run_command(arguments: argparse.Namespace, config: Config) -> int:
     if arguments.prompt == "-" and os.isatty(_STANDARD_INPUT):
         print("type the prompt; Ctrl-D on an empty line ends it", file=sys.stderr)
     prompt = read_prompt(arguments.prompt, sys.stdin.buffer.read)
+    if compact_focus(prompt) is not None and arguments.session is None:
+        raise CliError(
+            "there is nothing to compact in a new conversation",
+            hint="say which one with --session",
+        )
     if arguments.session is None:
         config = with_agent_model(config, arguments.agent)
     return trio.run(_run, arguments, config, prompt)
@@ -214,6 +222,24 @@ class _View:
             return
         self.leave()
 
+    def compacted(self, done: Compacted) -> None:
+        if self.json:
+            self._line(
+                {
+                    "type": "compaction",
+                    "sessionId": self.session_id,
+                    "outcome": done.outcome,
+                    "why": done.why,
+                    "before": done.before,
+                    "after": done.after,
+                    "tokens": done.spent.tokens,
+                }
+            )
+            return
+        self.terminal.finish()
+        self.note(str(done))
+        self.leave()
+
     async def ask(self, block: ActionBlock) -> Answer:
         self.terminal.finish()
         answer = await self.asker.ask(block)
@@ -245,6 +271,7 @@ class _Conversation:
     _ended: set[MessageId] = attrs.field(factory=set[MessageId])
     _interrupts: int = 0
     _turn: TurnResult | None = None
+    _compacted: Compacted | None = None
     _failure: CliError | None = None
 
     async def hold(self, prompt: str) -> int:
@@ -262,6 +289,9 @@ class _Conversation:
         if self._failure is not None:
             self.view.leave()
             raise self._failure
+        if self._compacted is not None:
+            self.view.compacted(self._compacted)
+            return ExitCode.OK
         if self._turn is None:
             return ExitCode.INTERRUPTED
         # Last, when nothing is left that could show another event.
@@ -269,9 +299,20 @@ class _Conversation:
         return _status(self._turn, interrupted=self._interrupts > 0)
 
     async def _prompt(self, prompt: str) -> None:
+        if (focus := compact_focus(prompt)) is not None:
+            await self._compact(focus)
+            return
         self._turn = await self.session.prompt(prompt)
         with trio.move_on_after(_CATCH_UP_SECONDS):
             await self._shown(self._turn.message.id)
+
+    async def _compact(self, focus: str) -> None:
+        try:
+            self._compacted = await self.session.compact(focus)
+        except TurnFailedError:
+            # Stopped: then nothing has changed.
+            if not self._interrupts:
+                raise
 
     async def _settle_open_questions(self) -> None:
         # An earlier turn may still wait; its answer comes before the next prompt.
