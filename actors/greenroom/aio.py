@@ -271,6 +271,7 @@ class Engine:
     assess_move = awaiting(TrioEngine.assess_move)
     move_sessions = awaiting(TrioEngine.move_sessions)
     forget = awaiting(TrioEngine.forget)
+    maintain = awaiting(TrioEngine.maintain)
     contribute = awaiting_plain(TrioEngine.contribute)
     context_window = awaiting_plain(TrioEngine.context_window)
     tree = awaiting_plain(TrioEngine.tree)

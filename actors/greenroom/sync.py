@@ -270,6 +270,7 @@ class Engine:
     assess_move = blocking(TrioEngine.assess_move)
     move_sessions = blocking(TrioEngine.move_sessions)
     forget = blocking(TrioEngine.forget)
+    maintain = blocking(TrioEngine.maintain)
     contribute = blocking_plain(TrioEngine.contribute)
     context_window = blocking_plain(TrioEngine.context_window)
     tree = blocking_plain(TrioEngine.tree)

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
+from kit.slots import came
 
 from greenroom.actors.portal import Portal
 
@@ -19,7 +20,7 @@ async def nothing() -> AsyncGenerator[str]:
 def portal() -> Iterator[Portal[str]]:
     portal = Portal(nothing)
     portal.start()
-    assert portal.opened.result(5) == "nothing"
+    assert came(portal.opened) == "nothing"
     yield portal
     portal.close_soon()
-    portal.ended.result(5)
+    came(portal.ended)

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 import trio
+from kit.slots import came, failed
 
 from greenroom import aio
 from greenroom.actors.portal import AsyncStream, EngineClosedError, Portal
@@ -270,7 +271,7 @@ def test_a_time_limit_of_asyncio_is_one_of_the_call(portal):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
                 await awaited(crossing)
-        assert isinstance(crossing.future.exception(0), WithdrawnError)
+        assert isinstance(failed(crossing.slot), WithdrawnError)
 
     asyncio.run(main())
 
@@ -309,7 +310,7 @@ def test_a_coroutine_that_is_thrown_away_cancels_its_call(portal):
     waiting.close()
     del task
 
-    assert isinstance(crossing.future.exception(5), WithdrawnError)
+    assert isinstance(failed(crossing.slot), WithdrawnError)
     gc.collect()
 
 
@@ -331,8 +332,8 @@ def test_a_loop_that_is_closed_harms_nobody_else(portal):
     loop.close()
 
     portal.submit(ends)
-    assert crossing.future.result(5) == "done"
-    assert portal.submit(ends).future.result(5) is None
+    assert came(crossing.slot) == "done"
+    assert came(portal.submit(ends).slot) is None
     del task
     gc.collect()
 

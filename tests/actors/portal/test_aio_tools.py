@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 from kit.operations import FakeOperation, make_context
+from kit.slots import came
 
 from greenroom import aio, engine
 from greenroom.actors.portal._asyncio import awaited
@@ -108,7 +109,7 @@ def test_progress_is_bounded_while_the_engine_does_not_look(portal, tmp_path):
         await trio.testing.wait_all_tasks_blocked()
         return sum(map(len, operation.shown))
 
-    shown = portal.submit(there).future.result(5)
+    shown = came(portal.submit(there).slot)
     assert shown == 256 * 16_384
     assert operation.shown[-1].startswith("999 ")
 
@@ -123,7 +124,7 @@ def test_progress_that_can_t_be_shown_is_an_error_of_its_tool_alone(portal, tmp_
         with pytest.raises(AssertionError, match="output before dispatch"):
             crossing.progress("again")
 
-    portal.submit(there).future.result(5)
+    came(portal.submit(there).slot)
 
 
 @pytest.mark.parametrize("of_the_process", [False, True])
@@ -217,7 +218,7 @@ def test_its_loop_may_be_closed(portal, tmp_path):
         await late.run({}, operation)
 
     with pytest.raises(RuntimeError, match="closed"):
-        portal.submit(there).future.result(5)
+        came(portal.submit(there).slot)
 
 
 async def test_an_engine_that_was_not_opened_in_asyncio_says_so(tmp_path):

@@ -25,9 +25,11 @@ LEFT_OUT: Final[dict[str, set[str]]] = {
     "AgentManager": {
         "admit_native",
         "backends",
+        "begin",
         "belong",
         "create_session",
         "gates",
+        "migrate",
         "open_session",
         "register",
         "require",

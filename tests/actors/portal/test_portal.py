@@ -8,6 +8,7 @@ from threading import Event, get_ident
 
 import pytest
 import trio
+from kit.slots import came, failed
 
 from greenroom.actors.portal import EngineClosedError, Portal
 from greenroom.actors.portal._thread import WithdrawnError, single_cause
@@ -18,7 +19,7 @@ async def thread_of_the_run() -> int:
 
 
 def test_a_call_is_made_in_the_thread_of_the_run(portal):
-    there = portal.submit(thread_of_the_run).future.result(5)
+    there = came(portal.submit(thread_of_the_run).slot)
 
     assert there != get_ident()
     assert not portal.is_own_thread
@@ -36,8 +37,8 @@ def test_many_calls_are_under_way_at_once(portal):
         return "second"
 
     waiting = portal.submit(first)
-    assert portal.submit(second).future.result(5) == "second"
-    assert waiting.future.result(5) == "first"
+    assert came(portal.submit(second).slot) == "second"
+    assert came(waiting.slot) == "first"
 
 
 def test_an_error_crosses_as_itself_with_its_traceback(portal):
@@ -45,7 +46,7 @@ def test_an_error_crosses_as_itself_with_its_traceback(portal):
         raise LookupError("here")
 
     with pytest.raises(LookupError, match="here") as caught:
-        portal.submit(fails).future.result(5)
+        came(portal.submit(fails).slot)
 
     assert caught.traceback[-1].name == "fails"
 
@@ -56,7 +57,7 @@ def test_a_group_of_one_crosses_as_what_it_is_about(portal):
             raise LookupError("deep")
 
     with pytest.raises(LookupError, match="deep"):
-        portal.submit(fails).future.result(5)
+        came(portal.submit(fails).slot)
 
 
 def test_a_group_of_two_stays_one():
@@ -71,9 +72,9 @@ def test_an_error_of_any_kind_ends_its_own_call_and_no_other(portal):
         raise SystemExit(3)
 
     with pytest.raises(SystemExit):
-        portal.submit(leaves).future.result(5)
+        came(portal.submit(leaves).slot)
 
-    assert portal.submit(thread_of_the_run).future.result(5)
+    assert came(portal.submit(thread_of_the_run).slot)
 
 
 def test_a_cancelled_call_ends_after_its_clean_up(portal):
@@ -92,17 +93,17 @@ def test_a_cancelled_call_ends_after_its_clean_up(portal):
     assert begun.wait(5)
     crossing.cancel()
 
-    assert isinstance(crossing.future.exception(5), WithdrawnError)
+    assert isinstance(failed(crossing.slot), WithdrawnError)
     assert cleaned.is_set()
 
 
 def test_cancelling_a_call_that_has_ended_does_nothing(portal):
     crossing = portal.submit(thread_of_the_run)
-    there = crossing.future.result(5)
+    there = came(crossing.slot)
 
     crossing.cancel()
 
-    assert portal.submit(thread_of_the_run).future.result(5) == there
+    assert came(portal.submit(thread_of_the_run).slot) == there
 
 
 def test_calls_that_are_left_when_it_is_closed_are_cut_off_and_new_ones_refused(portal):
@@ -119,10 +120,10 @@ def test_calls_that_are_left_when_it_is_closed_are_cut_off_and_new_ones_refused(
 
     for crossing in (left, late):
         with pytest.raises(EngineClosedError):
-            crossing.future.result(5)
-    portal.ended.result(5)
+            came(crossing.slot)
+    came(portal.ended)
     with pytest.raises(EngineClosedError):
-        portal.submit(waits).future.result(5)
+        came(portal.submit(waits).slot)
     left.cancel()
     portal.close_soon()
 
@@ -145,13 +146,13 @@ def test_calls_go_on_while_it_closes():
     done = trio.Event()
     portal = Portal(slow_to_close)
     portal.start()
-    portal.opened.result(5)
+    came(portal.opened)
     crossing = portal.submit(call)
     assert begun.wait(5)
     portal.close_soon()
 
-    assert crossing.future.result(5) == "settled by the one that closes"
-    portal.ended.result(5)
+    assert came(crossing.slot) == "settled by the one that closes"
+    came(portal.ended)
 
 
 def test_what_can_t_be_opened_says_why_without_a_group():
@@ -165,9 +166,9 @@ def test_what_can_t_be_opened_says_why_without_a_group():
     portal.start()
 
     with pytest.raises(OSError, match="no disk"):
-        portal.opened.result(5)
-    portal.closed.result(5)
-    portal.ended.result(5)
+        came(portal.opened)
+    came(portal.closed)
+    came(portal.ended)
 
 
 def test_closing_cancels_what_is_still_being_opened():
@@ -184,8 +185,8 @@ def test_closing_cancels_what_is_still_being_opened():
     assert begun.wait(5)
     portal.close_soon()
 
-    assert isinstance(portal.opened.exception(5), WithdrawnError)
-    portal.ended.result(5)
+    assert isinstance(failed(portal.opened), WithdrawnError)
+    came(portal.ended)
 
 
 def test_what_breaks_while_it_is_open_cuts_calls_off_and_is_told_at_the_end():
@@ -210,16 +211,16 @@ def test_what_breaks_while_it_is_open_cuts_calls_off_and_is_told_at_the_end():
 
     portal = Portal(breaking)
     portal.start()
-    portal.opened.result(5)
+    came(portal.opened)
     left = portal.submit(waits)
     assert begun.wait(5)
     portal.submit(light)
 
     with pytest.raises(OSError, match="the disk is gone"):
-        portal.closed.result(5)
+        came(portal.closed)
     with pytest.raises(EngineClosedError):
-        left.future.result(5)
-    portal.ended.result(5)
+        came(left.slot)
+    came(portal.ended)
 
 
 def test_a_run_that_breaks_down_settles_every_call(portal):
@@ -239,5 +240,5 @@ def test_a_run_that_breaks_down_settles_every_call(portal):
     portal.submit(breaks_trio)
 
     with pytest.raises(EngineClosedError):
-        left.future.result(5)
-    portal.ended.result(5)
+        came(left.slot)
+    came(portal.ended)

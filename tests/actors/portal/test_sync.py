@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import trio
+from kit.slots import came
 
 from greenroom import sync
 from greenroom.actors.portal import BlockingStream, Portal
@@ -170,14 +171,14 @@ def test_a_second_ctrl_c_waits_no_more(portal: Portal[str]):
     with pytest.raises(KeyboardInterrupt):
         waited(portal, stubborn)
 
-    portal.submit(let_go).future.result(5)
+    came(portal.submit(let_go).slot)
 
 
 def test_ctrl_c_in_a_block_closes_the_engine():
     with pytest.raises(KeyboardInterrupt), engine_of() as engine:
         raise KeyboardInterrupt
 
-    assert engine.remote.portal.closed.result(0) is None
+    assert came(engine.remote.portal.closed) is None
 
 
 def test_the_run_s_own_thread_is_refused_instead_of_waiting_for_ever(portal):
@@ -185,7 +186,7 @@ def test_the_run_s_own_thread_is_refused_instead_of_waiting_for_ever(portal):
         waited(portal, trio.lowlevel.checkpoint)
 
     with pytest.raises(RuntimeError, match="its own thread"):
-        portal.submit(call).future.result(5)
+        came(portal.submit(call).slot)
 
 
 def test_a_reader_that_is_interrupted_loses_nothing(portal: Portal[str]):

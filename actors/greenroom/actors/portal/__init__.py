@@ -28,6 +28,7 @@ from ._blocking import (
     open_blocking as open_blocking,
     open_blocking_stream as open_blocking_stream,
 )
+from ._slot import Slot as Slot
 from ._streams import as_async as as_async, received as received
 from ._thread import (
     Crossing as Crossing,

@@ -16,7 +16,6 @@ from collections.abc import (
     Coroutine,
     Sequence,
 )
-from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, final
@@ -25,6 +24,7 @@ import anyio
 import attrs
 
 from ._host import AsyncHost, hosted
+from ._slot import Slot
 from ._streams import Held, Reading
 from ._thread import (
     LEAVE_SECONDS,
@@ -93,19 +93,19 @@ def awaiting_plain(
 async def awaited(crossing: Crossing[R]) -> R:
     """Wait for a call and return its value, or raise what it raised."""
     try:
-        await _settled(crossing.future)
+        await _settled(crossing.slot)
     except asyncio.CancelledError:
         crossing.cancel()
         with suppress(asyncio.CancelledError):
-            await _until_settled(crossing.future)
-        error = crossing.future.exception()
+            await _until_settled(crossing.slot)
+        error = crossing.slot.error
         if error is None or isinstance(error, WithdrawnError | EngineClosedError):
             raise
         raise error from None
     except BaseException:
         crossing.cancel()
         raise
-    return crossing.future.result()
+    return crossing.slot.result()
 
 
 #### The run
@@ -191,16 +191,18 @@ async def open_async_stream(
 #### Waiting
 
 
-async def _settled(future: Future[Any]) -> None:
+async def _settled(slot: Slot[Any]) -> None:
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
-    future.add_done_callback(partial(_wake, loop, waiter))
-    await waiter
+    wake = partial(_wake, loop, waiter)
+    slot.on_done(wake)
+    try:
+        await waiter
+    finally:
+        slot.forget(wake)
 
 
-def _wake(
-    loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None], _: Future[Any]
-) -> None:
+def _wake(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None:
     # A loop that is closed has nobody who waits.
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(_set, waiter)
@@ -211,14 +213,14 @@ def _set(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-async def _until_settled(future: Future[Any]) -> None:
+async def _until_settled(slot: Slot[Any]) -> None:
     # Shielded against scopes of anyio, which would cancel this again and again; a
     # cancel of asyncio's own comes once, and is raised afterwards.
     cancelled: asyncio.CancelledError | None = None
     with anyio.CancelScope(shield=True):
-        while not future.done():
+        while not slot.done:
             try:
-                await _settled(future)
+                await _settled(slot)
             except asyncio.CancelledError as exc:
                 cancelled = exc
     if cancelled is not None:

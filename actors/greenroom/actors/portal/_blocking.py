@@ -12,7 +12,6 @@ from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     contextmanager,
-    suppress,
 )
 from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, final
@@ -90,13 +89,14 @@ def waited(portal: Portal[Any], function: Callable[[], Awaitable[R]]) -> R:
     crossing = portal.prepare(function)
     try:
         portal.begin(crossing)
-        crossing.future.exception()
+        crossing.slot.wait()
     except BaseException:
-        # Not the call's own error, which is returned: this thread was interrupted.
+        # This thread was interrupted, perhaps before the call was begun.
         crossing.cancel()
-        crossing.future.exception()
+        portal.begin(crossing)
+        crossing.slot.wait()
         raise
-    return crossing.future.result()
+    return crossing.slot.result()
 
 
 def _refuse_own_thread(portal: Portal[Any]) -> None:
@@ -122,6 +122,7 @@ def open_blocking(
         portal = Portal(lambda: opening(*args, **kwargs))
         portal.start()
         try:
+            portal.opened.wait()
             yield make(Remote(portal, portal.opened.result()))
         finally:
             portal.close_soon()
@@ -132,13 +133,12 @@ def open_blocking(
 
 def _close(portal: Portal[Any]) -> None:
     try:
-        portal.closed.exception()
+        portal.closed.wait()
     except BaseException:
         # Interrupted; closing has bounds, so once more is not for ever.
-        portal.closed.exception()
+        portal.closed.wait()
         raise
-    with suppress(TimeoutError):
-        portal.ended.result(LEAVE_SECONDS)
+    portal.ended.wait_for(LEAVE_SECONDS)
     portal.closed.result()
 
 
@@ -158,7 +158,7 @@ class BlockingStream(Generic[E]):
     def __next__(self) -> E:
         reading = self._reading
         while not reading.ready:
-            reading.under_way().exception()
+            reading.under_way().wait()
             if not reading.adopt():
                 raise StopIteration
         return reading.ready.popleft()
@@ -175,6 +175,7 @@ def open_blocking_stream(
     held = Held(portal, opening, take)
     reading: Reading[E] | None = None
     try:
+        held.opened.wait()
         thing, reading = held.opened.result()
         yield thing, BlockingStream(reading)
     finally:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from concurrent.futures import Future
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -20,6 +19,7 @@ from typing import Any, Generic, TypeVar, final
 import attrs
 import trio
 
+from ._slot import Slot
 from ._thread import Crossing, EngineClosedError, Portal
 
 S = TypeVar("S")
@@ -39,10 +39,10 @@ class Held(Generic[S, E]):
         self._portal = portal
         self._opening = opening
         self._take = take
-        self.opened: Future[tuple[S, Reading[E]]] = Future()
+        self.opened: Slot[tuple[S, Reading[E]]] = Slot()
         """What was opened, and how to read from it; or why it could not be."""
         self._crossing = portal.submit(self._keep)
-        self._crossing.future.add_done_callback(self._ended)
+        self._crossing.slot.on_done(self._ended)
 
     def close(self) -> None:
         """Close it, if it is open; returns at once."""
@@ -52,17 +52,14 @@ class Held(Generic[S, E]):
         async with self._opening() as thing:
             reading = Reading(self._portal, partial(self._take, thing))
             with self._portal.at_end(reading.drain):
-                self.opened.set_result((thing, reading))
+                self.opened.set_value((thing, reading))
                 await trio.sleep_forever()
 
-    def _ended(self, future: Future[None]) -> None:
-        error = future.exception()
-        if not self.opened.done():
-            self.opened.set_exception(error or EngineClosedError())
-            return
-        _, reading = self.opened.result()
-        if not reading.rest.done():
-            reading.rest.set_result([])
+    def _ended(self) -> None:
+        self.opened.set_error(self._crossing.slot.error or EngineClosedError())
+        if self.opened.error is None:
+            _, reading = self.opened.result()
+            reading.rest.set_value([])
 
 
 @final
@@ -74,14 +71,14 @@ class Reading(Generic[E]):
     _take: Callable[[], Awaitable[Sequence[E]]]
     """Returns what there is, at least one; an empty sequence at the end."""
     ready: deque[E] = attrs.field(factory=deque[E], init=False)
-    rest: Future[list[E]] = attrs.field(factory=Future[list[E]], init=False)
+    rest: Slot[list[E]] = attrs.field(factory=Slot[list[E]], init=False)
     """What was there when the run ended; settled by then."""
     _taking: Crossing[Sequence[E]] | None = attrs.field(default=None, init=False)
     _cut_off: bool = attrs.field(default=False, init=False)
     """The run takes no more calls."""
     _alone: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
-    def under_way(self) -> Future[Any]:
+    def under_way(self) -> Slot[Any]:
         """Return what is taken next; the same until `adopt`.
 
         A reader that is cancelled leaves it, so that nothing is lost.
@@ -90,7 +87,7 @@ class Reading(Generic[E]):
             return self.rest
         if self._taking is None:
             self._taking = self._portal.submit(self._take_alone)
-        return self._taking.future
+        return self._taking.slot
 
     def adopt(self) -> bool:
         """Take what has come; ``False``: that was the end.
@@ -103,11 +100,11 @@ class Reading(Generic[E]):
         taking, self._taking = self._taking, None
         assert taking is not None
         try:
-            self.ready.extend(taking.future.result())
+            self.ready.extend(taking.slot.result())
         except EngineClosedError:
             self._cut_off = True
             return True
-        if not self.ready and self.rest.done():
+        if not self.ready and self.rest.done:
             return self._adopt_rest()
         return bool(self.ready)
 
@@ -124,13 +121,13 @@ class Reading(Generic[E]):
                 while more := await self._take():
                     rest.extend(more)
             except Exception as exc:
-                self.rest.set_exception(exc)
+                self.rest.set_error(exc)
             else:
-                self.rest.set_result(rest)
+                self.rest.set_value(rest)
 
     def _adopt_rest(self) -> bool:
-        rest, self.rest = self.rest, Future()
-        self.rest.set_result([])
+        rest, self.rest = self.rest, Slot[list[E]]()
+        self.rest.set_value([])
         self._cut_off = True
         self.ready.extend(rest.result())
         return bool(self.ready)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Generator
-from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any, Final, Generic, Protocol, TypeVar, final
 
@@ -20,6 +19,8 @@ import attrs
 import trio
 
 from greenroom.protocol import GreenroomError
+
+from ._slot import Slot
 
 Ending = Callable[[], Awaitable[None]]
 
@@ -51,25 +52,26 @@ class Crossing(Generic[T]):
 
     _function: Callable[[], Awaitable[T]]
     _token: trio.lowlevel.TrioToken
-    future: Future[T] = attrs.field(factory=Future[T], init=False)
+    slot: Slot[T] = attrs.field(factory=Slot[T], init=False)
     """Settled once, in whatever way the call ends; never cancelled itself."""
+    begun: bool = attrs.field(default=False, init=False)
+    """Whether its task was started; known in the run."""
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     def cancel(self) -> None:
-        """Cancel the call, from any thread; `future` tells when it has ended."""
+        """Cancel the call, from any thread; `slot` tells when it has ended."""
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._scope.cancel)
 
     def fail(self, error: BaseException) -> None:
         """End it with *error*, unless it has ended."""
-        if not self.future.done():
-            self.future.set_exception(error)
+        self.slot.set_error(error)
 
     async def run(self) -> None:
         """Make the call; the body of its task."""
         try:
             with self._scope:
-                self.future.set_result(await self._function())
+                self.slot.set_value(await self._function())
         except trio.Cancelled:
             self.fail(EngineClosedError())
             raise
@@ -89,15 +91,15 @@ class Portal(Generic[T]):
             target=self._run, name="greenroom engine", daemon=True
         )
         self._token: trio.lowlevel.TrioToken | None = None
-        self._ready = threading.Event()
+        self._ready = Slot[None]()
         self._accepts = False
         self._crossings: set[Crossing[Any]] = set()
         self._endings: dict[Ending, None] = {}
-        self.opened: Future[T] = Future()
+        self.opened: Slot[T] = Slot()
         """What was opened, or why it could not be."""
-        self.closed: Future[None] = Future()
+        self.closed: Slot[None] = Slot()
         """Settled when it is closed; with the error if it broke."""
-        self.ended: Future[None] = Future()
+        self.ended: Slot[None] = Slot()
         """Settled when the thread has nothing more to do."""
 
     def __repr__(self) -> str:
@@ -109,9 +111,15 @@ class Portal(Generic[T]):
         return threading.current_thread() is self._thread
 
     def start(self) -> None:
-        """Start the thread; returns when calls can be submitted, opened or not."""
+        """Start the thread; returns when calls can be submitted, opened or not.
+
+        Raises:
+            OSError, RuntimeError: the system has no room for it.
+        """
         self._thread.start()
         self._ready.wait()
+        if self._token is None:
+            self.opened.result()
 
     def submit(self, function: Callable[[], Awaitable[R]]) -> Crossing[R]:
         """Begin a call in the run, from any thread; returns at once.
@@ -128,7 +136,7 @@ class Portal(Generic[T]):
         return Crossing(function, self._token)
 
     def begin(self, crossing: Crossing[Any]) -> None:
-        """Begin a call that was prepared; see `submit`."""
+        """Begin a call that was prepared, if that was not done; see `submit`."""
         assert self._token is not None
         try:
             self._token.run_sync_soon(self._begin, crossing)
@@ -164,21 +172,19 @@ class Portal(Generic[T]):
             trio.run(self._main)
         except BaseException as exc:
             failure = exc
-        self._ready.set()
         for crossing in tuple(self._crossings):
             crossing.fail(EngineClosedError())
-        if not self.opened.done():
-            self.opened.set_exception(failure)
-        if not self.closed.done():
-            self.closed.set_exception(failure)
-        self.ended.set_result(None)
+        self.opened.set_error(failure)
+        self.closed.set_error(failure)
+        self._ready.set_value(None)
+        self.ended.set_value(None)
 
     async def _main(self) -> None:
         self._scope = trio.CancelScope()
         self._closing = trio.Event()
         async with trio.open_nursery() as self._nursery:
             self._token = trio.lowlevel.current_trio_token()
-            self._ready.set()
+            self._ready.set_value(None)
             try:
                 await self._keep()
                 self._accepts = False
@@ -193,32 +199,35 @@ class Portal(Generic[T]):
             with self._scope:
                 async with self._opening() as thing:
                     self._accepts = True
-                    self.opened.set_result(thing)
+                    self.opened.set_value(thing)
                     await self._closing.wait()
         except BaseException as exc:
             cause = single_cause(exc)
-            if not self.opened.done():
-                self.opened.set_exception(cause)
-                self.closed.set_result(None)
+            if not self.opened.done:
+                self.opened.set_error(cause)
+                self.closed.set_value(None)
             else:
-                self.closed.set_exception(cause)
+                self.closed.set_error(cause)
         else:
-            if not self.opened.done():
-                self.opened.set_exception(WithdrawnError())
-            self.closed.set_result(None)
+            if not self.opened.done:
+                self.opened.set_error(WithdrawnError())
+            self.closed.set_value(None)
 
     def _begin(self, crossing: Crossing[Any]) -> None:
         if not self._accepts:
             crossing.fail(EngineClosedError())
             return
+        if crossing.begun:
+            return
+        crossing.begun = True
         self._crossings.add(crossing)
-        crossing.future.add_done_callback(lambda _: self._crossings.discard(crossing))
+        crossing.slot.on_done(lambda: self._crossings.discard(crossing))
         self._nursery.start_soon(crossing.run)
 
     def _close(self) -> None:
         self._accepts = False
         self._closing.set()
-        if not self.opened.done():
+        if not self.opened.done:
             self._scope.cancel()
 
 
