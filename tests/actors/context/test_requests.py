@@ -200,7 +200,7 @@ async def test_task_and_policy_of_each_request_of_a_turn(tmp_path):
         assert [m.request_seq for m in manifests(stage)] == [1, 2, 3, 4]
 
 
-@pytest.mark.contract("CTX-06")
+@pytest.mark.contract("CTX-06", "CTX-07")
 async def test_the_first_request_behind_an_answer_is_a_resume(tmp_path):
     async with open_stage(tmp_path, replies(ASK, DONE), Probe(permission="?")) as stage:
         turns = []
@@ -217,6 +217,10 @@ async def test_the_first_request_behind_an_answer_is_a_resume(tmp_path):
         told = [(m.task_type, m.policy) for m in manifests(stage)]
         policy = "cache_aware_context_v2"
         assert told == [("chat", policy), ("resume", policy)]
+        # Each was weighed on its own before it was sent (CTX-07).
+        assert len(stage.provider.requests) == 2
+        sizes = [m.token_budget.prompt_bytes for m in manifests(stage)]
+        assert sizes == sorted(set(sizes))
         reasons = [part.reason for part in manifests(stage)[1].included]
         assert reasons == ["new_user_input", "resume_target"]
 

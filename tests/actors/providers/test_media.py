@@ -130,7 +130,7 @@ async def test_a_failure_is_told_and_never_sent_again(kind: Any) -> None:
     assert len(studio.asked) == 1
 
 
-@pytest.mark.contract("PER-09")
+@pytest.mark.contract("CTX-07", "PER-09")
 async def test_a_request_of_any_length_is_sent_as_it_is() -> None:
     studio = all_able("able")
     text, data = "word " * 500_000, b"\x00" * 5_000_000

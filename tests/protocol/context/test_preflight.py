@@ -53,6 +53,7 @@ def test_an_output_limit_is_capped(requested, context, cap):
     assert output_cap(requested, context) == cap
 
 
+@pytest.mark.contract("CTX-07")
 @pytest.mark.parametrize(
     ("context", "requested", "used", "tools", "remaining", "effective", "pressure"),
     [
