@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from kit.console import Console, OpenConsole, SceneGateway
@@ -118,6 +118,7 @@ def test_text_that_is_told_twice_is_shown_once_and_counted_as_python_counts(
     for offset, text in (
         (0, "\U0001f3ad one "),
         (0, "\U0001f3ad one "),
+        (0, "\U0001f3ad"),
         (2, "one two"),
     ):
         played.tell({**item, "kind": "text", "offset": offset, "text": text})
@@ -125,6 +126,58 @@ def test_text_that_is_told_twice_is_shown_once_and_counted_as_python_counts(
 
     console.text(".message.assistant", "end")
     assert console.replies.last.inner_text() == "\U0001f3ad one two \U0001f3ad end"
+
+
+def test_text_that_was_told_but_never_kept_leaves_when_the_gateway_comes_back(
+    open_played: Any,
+) -> None:
+    def attach(asked: dict[str, Any]) -> dict[str, Any]:
+        if "after" in asked:
+            return {"seq": asked["after"]}
+        return snapshot([message(1), message(2, "kept", status="pending")])
+
+    console, played = open_played(session__attach=attach)
+    item = {"type": "stream/updated", "runId": "r", "messageId": "m2", "itemId": "m2.1"}
+    played.tell({**item, "kind": "text", "offset": 0, "text": "never kept"})
+    console.text(".message.assistant", "never kept")
+
+    played.connections[-1].close(code=1011)
+    played.wait_for("session/attach", 2)
+    ended = {**message(2), "blocks": []}
+    played.tell({"type": "session/messages_changed", "seq": 101, "message": ended})
+
+    console.page.locator('[data-id="m2"][data-status="sent"]').wait_for()
+    assert console.replies.all_inner_texts() == ["kept"]
+
+
+SHRINK: Final = """() => {
+    const scroller = document.getElementById("scroller");
+    scroller.scrollTop = scroller.scrollHeight;
+    // Its event comes when there is less room already.
+    document.getElementById("dock").style.paddingBlockStart = "300px";
+}"""
+
+
+def test_the_end_stays_in_sight_when_what_is_below_it_grows(open_played: Any) -> None:
+    def attach(_: dict[str, Any]) -> dict[str, Any]:
+        return snapshot([message(number) for number in range(1, 61)])
+
+    console, played = open_played(session__attach=attach)
+    console.text(".message", "Message 60.")
+    console.page.evaluate("document.getElementById('scroller').scrollTop -= 20")
+    console.page.evaluate("new Promise(requestAnimationFrame)")
+
+    console.page.evaluate(SHRINK)
+    changed = {"type": "session/messages_changed", "seq": 101, "message": message(61)}
+    played.tell(changed)
+
+    console.text(".message", "Message 61.")
+    box = console.page.locator('[data-id="m61"]').bounding_box()
+    dock = console.page.locator("#dock").bounding_box()
+    assert box is not None
+    assert dock is not None
+    assert box["y"] + box["height"] <= dock["y"]
+    assert not console.page.locator("#to-end").is_visible()
 
 
 def test_a_message_that_is_taken_back_leaves_and_one_that_ended_stays_so(
@@ -193,3 +246,32 @@ def test_a_queued_message_whose_answer_is_lost_is_sent_again_under_its_id(
     first, second = played.params_of("queue")
     assert first == second
     assert first["content"] == "once only"
+
+
+KEY_AT_ONCE: Final = """() => new MutationObserver((_, seen) => {
+    if (!document.querySelector(".ask")) return;
+    seen.disconnect();
+    const typed = new KeyboardEvent("keydown", { key: "a", bubbles: true });
+    document.body.dispatchEvent(typed);
+}).observe(document.getElementById("asks"), { childList: true })"""
+
+
+def test_what_was_typed_before_a_card_could_be_read_answers_nothing(
+    open_played: Any,
+) -> None:
+    console, played = open_played(interaction__answer=lambda _: {})
+    console.page.evaluate(KEY_AT_ONCE)
+    console.page.locator("#prompt").blur()
+    asks = {"type": "action", "id": "m4.1", "toolBlockId": "m4.1", "title": "May it?"}
+    asks |= {"action": "tool_call_permission", "origin": "pre-check-permission"}
+    asked = message(4, status="pending", blocks=[asks])
+    played.tell({"type": "session/messages_changed", "seq": 101, "message": asked})
+
+    allow = console.card.locator("button:enabled", has_text="Allow")
+    allow.wait_for()
+    assert played.params_of("interaction/answer") == []
+    console.page.keyboard.press("a")
+    played.wait_for("interaction/answer", 1)
+    (answer,) = played.params_of("interaction/answer")
+    assert answer["interactionId"] == "m4.1"
+    assert answer["answer"] == {"type": "grant"}

@@ -5,6 +5,9 @@ import { argumentList, titleOf } from "./blocks.js";
 import { button, byId, clean, h, icon, oneLine, replace, seconds, setText } from "./dom.js";
 import { diffView } from "./prose.js";
 
+/** Milliseconds until a card can be answered. */
+const MOMENT = 350;
+
 /** `act(label, method, params)` sends a request and shows what goes wrong with it. */
 export class Dock {
   constructor(act) {
@@ -38,7 +41,7 @@ export class Dock {
 
   focus(id) {
     const card = this.cards.get(id) ?? this.first;
-    card?.element.querySelector("button, input")?.focus();
+    (card?.element.querySelector("button:enabled, input:enabled") ?? card?.element)?.focus();
   }
 
   // A card keeps its element as long as it waits, and with it what was typed into it.
@@ -54,7 +57,7 @@ export class Dock {
     });
     const same = elements.length === this.asks.children.length && elements.every((each, at) => this.asks.children[at] === each);
     if (!same) replace(this.asks, elements);
-    if (hadFocus && !this.asks.contains(document.activeElement)) (elements.length ? this.asks.querySelector("button") : byId("prompt"))?.focus();
+    if (hadFocus && !this.asks.contains(document.activeElement)) (elements[0] ?? byId("prompt")).focus();
   }
 
   #tick() {
@@ -155,6 +158,8 @@ class Card {
   constructor({ sessionId, block, tool }, folder, act) {
     this.block = block;
     this.folder = folder;
+    this.isNext = null;
+    this.isAnswered = false;
     this.until = h("span", { class: "until" });
     this.answered = (label, answer) => this.#answer(act, sessionId, label, answer);
     const permission = block.action === "tool_call_permission";
@@ -162,7 +167,7 @@ class Card {
     const [above, asked] = permission || !block.detail ? [null, block.title || "May it do this?"] : [block.title, block.detail];
     const id = `ask-${block.id}`;
     this.later = h("p", { class: "quiet", hidden: true }, "Answer the one above first.");
-    this.element = h("section", { class: `ask ${permission ? "permission" : "question"}`, "aria-labelledby": id, data: { id: block.id } },
+    this.element = h("section", { class: `ask ${permission ? "permission" : "question"}`, tabIndex: -1, "aria-labelledby": id, data: { id: block.id } },
       h("header", null, h("span", { class: "mark" }, permission ? "Permission" : block.origin === "budget" ? "Budget" : "Question"),
         above ? h("span", { class: "above", dir: "auto" }, oneLine(above, 80)) : null, this.until),
       h("h2", { id, dir: "auto" }, clean(asked.slice(0, 2000))),
@@ -172,9 +177,15 @@ class Card {
     this.tick();
   }
 
+  // What was meant for something else, a moment before the card was there, answers nothing.
   setNext(isNext) {
+    if (isNext === this.isNext) return;
+    this.isNext = isNext;
     this.form.hidden = !isNext;
     this.later.hidden = isNext;
+    if (!isNext) return;
+    this.#enable(false);
+    setTimeout(() => this.isAnswered || this.#enable(true), MOMENT);
   }
 
   tick() {
@@ -185,15 +196,16 @@ class Card {
   /** What a key alone does; true when it did something. */
   press(key) {
     const target = this.element.querySelector(`[data-key="${CSS.escape(key)}"]`);
-    if (!target || this.form.hidden) return false;
+    if (!target || target.disabled || this.form.hidden) return false;
     target.click();
     return true;
   }
 
   async #answer(act, sessionId, label, answer) {
+    this.isAnswered = true;
     this.#enable(false);
-    const done = await act(label, "interaction/answer", { sessionId, interactionId: this.block.id, answer });
-    if (!done) this.#enable(true);
+    this.isAnswered = Boolean(await act(label, "interaction/answer", { sessionId, interactionId: this.block.id, answer }));
+    if (!this.isAnswered) this.#enable(true);
   }
 
   #enable(on) {

@@ -292,6 +292,7 @@ const fact = (label, value) => h("div", { class: "row" }, h("span", null, label)
 function deeds(app) {
   const { model, act, scopes } = app;
   const ref = { sessionId: model.id };
+  const isArchived = app.sessions.some((item) => item.id === model.id && item.archivedAt != null);
   const deed = (label, done, method, params = ref, then = () => app.changed()) =>
     button(label, async () => {
       const answer = await act(label.toLowerCase(), method, params);
@@ -303,7 +304,9 @@ function deeds(app) {
     deed("Fork", "A fork was made.", "session/fork", ref, ({ session }) => app.openSession(session.id)),
     deed("Compact", ({ outcome, why }) => (why ? `Not compacted: ${why}` : `Compacted: ${outcome}`), "session/compact"),
     deed("Undo compaction", ({ undone }) => (undone ? "The compaction was undone." : "There is none to undo."), "session/undo_compaction"),
-    deed("Archive", "The session was archived.", "session/archive", { ...ref, archived: true }, () => app.closeSession()),
+    isArchived
+      ? deed("Take out of the archive", "The session is back.", "session/archive", { ...ref, archived: false })
+      : deed("Archive", "The session was archived.", "session/archive", { ...ref, archived: true }, () => app.closeSession()),
     confirmed("Clear the conversation", deedOf(app, "session/clear", () => app.changed())),
     scopes.has("admin") ? confirmed("Delete the session", deedOf(app, "session/delete", () => app.closeSession())) : null);
 }

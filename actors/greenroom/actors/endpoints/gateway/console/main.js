@@ -159,8 +159,7 @@ async function listSessions({ more = false } = {}) {
   if (more && app.next) params.before = app.next;
   try {
     const { sessions, next } = await app.call("session/list", params, { again: false, limit: HEARTBEAT_LIMIT });
-    app.sessions = more ? [...app.sessions, ...sessions] : sessions;
-    app.next = next ?? null;
+    takeSessions(sessions, next ?? null, more);
     app.listError = null;
     drawSessions();
   } catch (error) {
@@ -169,6 +168,16 @@ async function listSessions({ more = false } = {}) {
     if (app.listError !== error.message) complain(`Could not list the sessions: ${error.message}`);
     app.listError = error.message;
   }
+}
+
+// A page that is read again takes the place of what it covers; what is below stays.
+function takeSessions(sessions, next, more) {
+  const last = sessions.at(-1)?.updatedAt;
+  const isPart = !more && next !== null && app.sessions.length > sessions.length;
+  const known = new Set(sessions.map((item) => item.id));
+  const rest = isPart ? app.sessions.filter((item) => item.updatedAt <= last && !known.has(item.id)) : [];
+  app.sessions = more ? [...app.sessions, ...sessions.filter((item) => !app.sessions.some((each) => each.id === item.id))] : [...sessions, ...rest];
+  if (!isPart) app.next = next;
 }
 
 setInterval(() => {
@@ -620,8 +629,14 @@ function listen() {
   on("toggle-sidebar", "click", () => toggle("sidebar"));
   on("toggle-inspector", "click", () => toggle("inspector"));
   on("close-inspector", "click", () => fold("inspector", false));
-  on("filter", "input", listSoon);
-  on("archived", "change", () => listSessions());
+  on("filter", "input", () => {
+    app.sessions = [];
+    listSoon();
+  });
+  on("archived", "change", () => {
+    app.sessions = [];
+    listSessions();
+  });
   on("more-sessions", "click", () => listSessions({ more: true }));
   on("search", "input", search);
   on("new-cancel", "click", () => byId("new-dialog").close());

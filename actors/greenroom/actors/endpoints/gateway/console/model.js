@@ -49,7 +49,8 @@ export class SessionModel {
     }
     this.noteCuts(cut);
     this.setInteractions(interactions);
-    this.dirty = allDirty();
+    const { messages, blocks } = this.dirty;
+    this.dirty = { ...allDirty(), messages, blocks };
   }
 
   /** What was never durable may be gone with the gateway; what is left is told again. */
