@@ -132,3 +132,11 @@ async def test_what_is_at_rest_is_not_looked_at(tmp_path, autojump_clock):
         assert sorted(info.path for info in stage.engine.tree()) == paths
         tasks = [i for i in stage.engine.tree() if "watchdog" in i.path]
         assert [info.deadline for info in tasks] == [None]
+
+
+async def test_it_ends_when_it_is_asked_to(tmp_path, autojump_clock):
+    async with open_stage(tmp_path, replies(DONE)) as stage:
+        await stage.session.prompt("go")
+        began = trio.current_time()
+
+    assert trio.current_time() == began

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import attrs
 import trio
 
-from greenroom.actors.kernel import Context, DeadlineReached, Ref
+from greenroom.actors.kernel import Context, DeadlineReached, Ref, Stop
 from greenroom.actors.logs import of_session
 from greenroom.protocol import SessionId
 
@@ -101,6 +101,8 @@ class Watchdog:
 
     def handle(self, message: object, ctx: Context[Any]) -> None:
         """Tell what is late, and look again when something else may be."""
+        if isinstance(message, Stop):
+            ctx.exit()
         if not isinstance(message, _Look | DeadlineReached):
             return
         now = self.now()
