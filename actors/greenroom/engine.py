@@ -64,6 +64,7 @@ from greenroom.actors.kernel import (
     open_system,
 )
 from greenroom.actors.lifecycle import (
+    Bind,
     DeletionError as DeletionError,
     Impact as Impact,
     Lifecycle,
@@ -114,6 +115,7 @@ from greenroom.actors.providers import (
 from greenroom.actors.runs import NativeRuns
 from greenroom.actors.sessions import (
     AcceptedInput as AcceptedInput,
+    Content,
     InputBlockedError as InputBlockedError,
     SessionHandle as SessionHandle,
     SessionHeldError as SessionHeldError,
@@ -127,6 +129,7 @@ from greenroom.actors.sessions import (
     TurnResult as TurnResult,
     UnknownCursorError as UnknownCursorError,
     changed_settings,
+    text_of,
 )
 from greenroom.actors.skills import (
     Environment,
@@ -243,11 +246,20 @@ class Engine:
         question_seconds: float | None = None,
         turn_budget: Budget | None = None,
         session_budget: Budget | None = None,
+        prompt: Content | None = None,
+        command_id: str = "",
+        bind: Bind | None = None,
     ) -> SessionHandle:
         """Make a session of *agent* whose tools may touch *workspace*.
 
         What is not given is the agent's; without an agent the session is of the one
         that the user has chosen, else of the builtin one (AGT-10).
+
+        With a *prompt*, the first thing said, the session is there when that is taken
+        in, and its turn goes on; without a *title* it is called so (SES-12). Sending
+        the same with the same *command_id* waits for the end. *bind* is called with the
+        session before. If it or the prompt fails, or this is cancelled before the
+        prompt is taken in, there is no session.
 
         Raises:
             WorkspaceError: the folder does not exist, or neither it nor a folder of
@@ -262,21 +274,21 @@ class Engine:
         default, first = self._defaults, next(iter(providers))
         who = chosen.model(provider, model, first, default.model)
         mode = permission_mode or config.permission_mode or default.permission_mode
-        prompt = system_prompt
-        if prompt is None:
-            prompt = config.system_prompt or default.system_prompt
+        told = system_prompt
+        if told is None:
+            told = config.system_prompt or default.system_prompt
         folder = workspace
         if folder is None:
             folder = config.project_path or default.workspace
         limit = default.max_rounds if max_rounds is None else max_rounds
         settings = SessionSettings(
             agent_id=chosen.agent.id,
-            title=title.strip()[:TITLE_CHARS] or "New Chat",
+            title=(title.strip() or text_of(prompt or ""))[:TITLE_CHARS] or "New Chat",
             workspace=str(await resolved_workspace(folder)),
             provider=who.provider,
             model=who.model,
             permission_mode=mode,  # pyright: ignore[reportArgumentType] - checked below
-            system_prompt=prompt,
+            system_prompt=told,
             max_rounds=round_limit(limit),
             permission_seconds=permission_seconds,
             question_seconds=question_seconds,
@@ -285,7 +297,11 @@ class Engine:
             disabled_tools=config.disabled_tools,
         )
         checked = _checked(settings, providers)
-        return self._handle(await self.agents.create_session(chosen.agent, checked))
+        made = self._handle(await self.agents.create_session(chosen.agent, checked))
+        if prompt is not None or bind is not None:
+            begin = self._lifecycle.first_turns.begin
+            await begin(made, prompt, command_id, bind)
+        return made
 
     async def open_session(self, session_id: str) -> SessionHandle:
         """Load a session and return its handle.

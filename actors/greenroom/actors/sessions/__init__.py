@@ -8,7 +8,11 @@ from ._follow import (
     follow as follow,
     start_following as start_following,
 )
-from ._handle import SessionHandle as SessionHandle
+from ._handle import (
+    Content as Content,
+    SessionHandle as SessionHandle,
+    text_of as text_of,
+)
 from ._hub import (
     Sink as Sink,
     SlowWatcherError as SlowWatcherError,

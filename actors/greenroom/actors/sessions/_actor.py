@@ -276,7 +276,7 @@ class SessionActor:
                 "withdrawn_command", "the command was taken back by a cancel"
             )
 
-    def _check_prompt(self, request: Prompt) -> None:
+    def _check_prompt(self, request: Prompt | PutIn) -> None:
         turn = self.session.turn
         if turn is not None and turn.takes(request.command_id):
             # Sent again: one more waits for the turn that it began.
@@ -298,6 +298,8 @@ class SessionActor:
         try:
             self._check_unread(request)
             check_parts(command.parts)
+            if isinstance(command, PromptCommand):
+                self._check_prompt(request)
             taken = await self._intake.put_in(request, now)
             if isinstance(taken, InputChange):
                 await self._intake.adopt(taken, command_id, command, now)

@@ -21,6 +21,7 @@ from greenroom.protocol import (
     MessageRecord,
     Parts,
     PendingInput,
+    PromptCommand,
     QueueCommand,
     SessionId,
     SessionSettings,
@@ -110,6 +111,19 @@ class SessionHandle:
             stop = CancelTurn(CancelCause.PARENT, command_id)
             self._tell(stop, key=("cancel", command_id))
             raise
+
+    async def submit(self, content: Content, *, command_id: str = "") -> AcceptedInput:
+        """Send a message and return when it is durable; its turn goes on by itself.
+
+        Who wants to wait for the end sends the same content with the same *command_id*
+        by `prompt`.
+
+        Raises:
+            TurnRefusedError, InputRefusedError: not taken, nothing was written.
+            SessionHeldError: another engine owns the session.
+        """
+        command = PromptCommand(_parts(content))
+        return await self._ask(PutIn(command, command_id or self._ids.uuid()))
 
     async def queue(self, content: Content, *, command_id: str = "") -> AcceptedInput:
         """Let an input wait until the session is idle; returns when it is durable.
@@ -401,3 +415,11 @@ class SessionHandle:
 
 def _parts(content: Content) -> Parts:
     return (TextPart(content),) if isinstance(content, str) else tuple(content)
+
+
+def text_of(content: Content) -> str:
+    """Return what *content* says first in words; empty where it says none."""
+    texts = (
+        part.text.strip() for part in _parts(content) if isinstance(part, TextPart)
+    )
+    return next(filter(None, texts), "")

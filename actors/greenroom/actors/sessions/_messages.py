@@ -16,6 +16,7 @@ from greenroom.protocol import (
     MessageRecord,
     Parts,
     PendingInput,
+    PromptCommand,
     QueueCommand,
     RunOutcome,
     SessionSettings,
@@ -89,9 +90,9 @@ class AcceptedInput:
 
 @attrs.frozen
 class PutIn(Request[AcceptedInput]):
-    """Queue an input, or say it to the turn that runs; the same id is one input."""
+    """Take an input in and let it have its turn; the same id is one input."""
 
-    command: QueueCommand | SteerCommand
+    command: PromptCommand | QueueCommand | SteerCommand
     command_id: str
 
 
