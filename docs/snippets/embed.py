@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import trio
 
 from greenroom.engine import Deny, Grant, Provider, SessionHandle, open_engine, tool
-from greenroom.protocol import StreamUpdated
+from greenroom.protocol import StatusChanged, StreamUpdated
 from greenroom.testing import Call, Halt, RehearsalProvider, Say
 
 
@@ -16,6 +16,14 @@ from greenroom.testing import Call, Halt, RehearsalProvider, Say
 def send(to: str, text: str) -> str:
     """Send a message to somebody."""
     return f"sent to {to}"
+
+
+async def decide(session: SessionHandle) -> None:
+    """Answer what waits; the first first."""
+    asked, *_ = await session.interactions()
+    print(f"\n  may it {asked.title}?")
+    grant = asked.title.endswith("to ada")
+    await session.answer(asked.id, Grant() if grant else Deny("only ada"))
 
 
 async def watch(
@@ -28,10 +36,8 @@ async def watch(
         async for event in events:
             if isinstance(event, StreamUpdated) and event.kind == "text":
                 print(event.text, end="")
-            for asked in (await session.interactions())[:1]:
-                print(f"\n  may it {asked.title}?")
-                grant = asked.title.endswith("to ada")
-                await session.answer(asked.id, Grant() if grant else Deny("only ada"))
+            if isinstance(event, StatusChanged) and event.waiting_for == "permission":
+                await decide(session)
 
 
 async def main(provider: Provider, state: Path) -> None:
