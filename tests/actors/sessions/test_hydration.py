@@ -52,13 +52,13 @@ async def test_an_instance_whose_row_is_gone_is_evicted(tmp_path):
 
 @pytest.mark.contract("SES-06")
 async def test_opening_reads_settings_once_however_many_ask(tmp_path, monkeypatch):
-    reads, inner = [], _registry._read_session
+    reads, inner = [], _registry.read_session
 
     def read(reader: Any, session_id: Any) -> Any:
         reads.append(session_id)
         return inner(reader, session_id)
 
-    monkeypatch.setattr(_registry, "_read_session", read)
+    monkeypatch.setattr(_registry, "read_session", read)
     async with open_stage(tmp_path, replies(DONE, DONE)) as stage:
         assert reads == []
         await stage.session.prompt("go")

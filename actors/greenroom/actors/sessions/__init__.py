@@ -33,12 +33,14 @@ from ._messages import (
 from ._ports import PieceWriter as PieceWriter, StoreReaders as StoreReaders
 from ._registry import (
     Loaded as Loaded,
-    SessionHeldError as SessionHeldError,
-    SessionNotFoundError as SessionNotFoundError,
     Sessions as Sessions,
-    SessionWorld as SessionWorld,
 )
 from ._rewind import RewindRefusedError as RewindRefusedError, Rewound as Rewound
 from ._session import Session as Session
 from ._settings import changed_settings as changed_settings
 from ._turns import unresolved as unresolved
+from ._world import (
+    SessionHeldError as SessionHeldError,
+    SessionNotFoundError as SessionNotFoundError,
+    SessionWorld as SessionWorld,
+)

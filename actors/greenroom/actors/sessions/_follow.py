@@ -32,7 +32,8 @@ from greenroom.storage import Reader, SessionRow
 
 from ._hub import Feed, Hub, Sink, SlowWatcherError, Told
 from ._ports import StoreReaders
-from ._registry import SessionNotFoundError, Sessions
+from ._registry import Sessions
+from ._world import SessionNotFoundError
 
 SNAPSHOT_MESSAGES: Final = 100
 PAGE: Final = 256

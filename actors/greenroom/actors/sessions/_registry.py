@@ -8,7 +8,7 @@ reads that only look never load anything (SES-05).
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
@@ -17,49 +17,34 @@ import attrs
 import msgspec
 import trio
 
-from greenroom.actors.backend import Contribute, Prepare, RunBackend
 from greenroom.actors.context import (
     Beginning,
-    CompactionSetup,
     SessionViews,
-    Windows,
-    read_beginning,
 )
 from greenroom.actors.gates import Gates
-from greenroom.actors.hooks import no_hooks
-from greenroom.actors.kernel import CancelCause, Clock, Ids, Ref, System
+from greenroom.actors.kernel import CancelCause, Ref
 from greenroom.actors.logs import of_session
-from greenroom.actors.providers import Provider, RateGate
-from greenroom.actors.tools import INLINE_CHARS, ToolContext, ToolSet
+from greenroom.actors.providers import Provider
+from greenroom.actors.tools import ToolContext
 from greenroom.protocol import (
-    GreenroomError,
     MessageRecord,
-    Notice,
     Parts,
-    Plan,
     RunId,
     SessionId,
     SessionLoaded,
     SessionSettings,
     SessionUnloaded,
     StorageError,
-    command_of,
     revisions,
     tool_layer_mode,
 )
-from greenroom.protocol.context import Chosen, choose_policy
 from greenroom.storage import (
     FencedError,
     Grant,
     Held,
-    Member,
     MemberLost,
-    Owner,
     Piece,
-    Reader,
     SessionRecovery,
-    SessionRow,
-    Store,
     Tape,
     bootstrap_facts,
     message_fact,
@@ -71,13 +56,14 @@ from ._attachments import Attachments, image_reasons
 from ._earlier import Earlier, ReadBefore, read_earlier
 from ._history import History
 from ._hub import Hub
-from ._ports import PieceWriter, StoreReaders
 from ._record import SessionRecord
 from ._session import Session
-from ._turn import Cost, SessionPorts, Turn, no_price, unheard
+from ._stored import open_turn, read_session
+from ._turn import SessionPorts, Turn
 from ._turns import give_up, merged, unresolved
-from ._waiting import Waiting, read_waiting
+from ._waiting import Waiting
 from ._watchdog import Watchdog
+from ._world import SessionHeldError, SessionNotFoundError, SessionWorld
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
 
@@ -86,29 +72,9 @@ STOP_SECONDS: Final = 5.0
 
 DELETED_WHILE_PAUSED: Final = "not executed: the session was deleted"
 
-NEWEST: Final = 2
-"""Messages that loading reads: one that may still wait, and the user's before it."""
 
-
-class SessionNotFoundError(GreenroomError):
-    """There is no such session."""
-
-    code = "session_not_found"
-    hint = "list the sessions to see their ids"
-
-    def __init__(self, session_id: str) -> None:
-        super().__init__(f"there is no session {session_id[:80]!r}")
-
-
-class SessionHeldError(GreenroomError):
-    """Another living engine owns the session."""
-
-    code = "session_held"
-    hint = "use the session there, or close it there first"
-
-    def __init__(self, session_id: str, owner: Owner) -> None:
-        super().__init__(f"session {session_id!r} is held by {owner.node}")
-        self.owner = owner
+def _let() -> None:
+    pass
 
 
 @attrs.frozen
@@ -118,60 +84,6 @@ class Loaded:
     ref: Ref[Any]
     session: Session
     hub: Hub
-
-
-async def _admit_all(agent_id: str) -> None:
-    await trio.lowlevel.checkpoint()
-
-
-def _let() -> None:
-    pass
-
-
-def _require_nothing(store: Store, agent_id: str) -> None:
-    pass
-
-
-@attrs.frozen
-class SessionWorld:
-    """What sessions are made from; the same for all of an engine."""
-
-    system: System
-    writer: PieceWriter
-    readers: StoreReaders
-    member: Member
-    clock: Clock
-    ids: Ids
-    backend: RunBackend
-    """Does the runs of all sessions (SES-10)."""
-    providers: Mapping[str, Provider]
-    tools: Callable[[], ToolSet]
-    scratch: Path
-    environment: Mapping[str, str]
-    idle_seconds: float | None
-    inline_chars: int = INLINE_CHARS
-    """Longer output of tools that list is kept in a file (TOL-16)."""
-    windows: Windows = attrs.field(factory=Windows)
-    """How many tokens requests to a model may have."""
-    view_policy: Chosen = attrs.field(factory=choose_policy)
-    compaction: CompactionSetup | None = None
-    """What histories are compacted with; ``None``: they are not."""
-    cost: Cost = no_price
-    """What usage of a provider's model costs."""
-    gates: Mapping[str, RateGate] = attrs.field(factory=dict[str, RateGate])
-    """One for each provider, by its id."""
-    tell_hooks: Callable[[Notice], None] = no_hooks
-    """Tells what happened to whoever looks on; never waits (SKL-10)."""
-    prepare: Prepare | None = None
-    """Gathers what a run begins with beside its tools (SKL-09)."""
-    contribute: Contribute | None = None
-    """Asks an agent's memory what a turn should know (SKL-07)."""
-    turn_settled: Callable[[SessionId, SessionSettings], None] = unheard
-    """Told when a turn has ended (SKL-08)."""
-    admit: Callable[[str], Awaitable[None]] = _admit_all
-    """Refuses a session, by raising, whose agent (by id) may not run here."""
-    require: Callable[[Store, str], None] = _require_nothing
-    """Refuses, in the transaction that names it, an agent that is gone (DEL-09)."""
 
 
 @final
@@ -341,7 +253,7 @@ class Sessions:
         try:
             head = await self._recover(grant)
             row, newest, plan, begun, waiting = await self.world.readers.read(
-                lambda reader: _read_session(reader, session_id)
+                lambda reader: read_session(reader, session_id)
             )
             record = self._record(grant, head)
             await self._reconcile(record, row.settings, newest)
@@ -349,7 +261,7 @@ class Sessions:
             await self.release(grant)
             raise
         record.plan = plan
-        turn = _open_turn(newest)
+        turn = open_turn(newest)
         history = History(
             newest,
             self._read_before(session_id),
@@ -537,24 +449,3 @@ def _attachments(providers: Mapping[str, Provider]) -> Attachments:
         return image_reasons(parts, providers.get(settings.provider), settings)
 
     return reasons
-
-
-def _read_session(
-    reader: Reader, session_id: SessionId
-) -> tuple[SessionRow, list[MessageRecord], Plan | None, Beginning, Waiting]:
-    row = reader.session(session_id)
-    if row is None:
-        raise SessionNotFoundError(session_id)
-    waiting = read_waiting(reader, session_id)
-    newest = reader.messages(session_id, waiting.begins, NEWEST)
-    begun = read_beginning(reader, session_id)
-    return row, newest, reader.plan(session_id), begun, waiting
-
-
-def _open_turn(newest: list[MessageRecord]) -> Turn | None:
-    # A message that still waits for the user is the turn that goes on (INT-05); the
-    # user's message before it has the id of the command that began it.
-    if newest and newest[-1].status == "pending" and unresolved(newest[-1]):
-        message = newest.pop()
-        return Turn(message, command_of(newest[-1]) if newest else "")
-    return None
