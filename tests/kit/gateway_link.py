@@ -107,14 +107,19 @@ class Link:
                 self._news.notify_all()
 
     def _take(self, text: bytes) -> None:
-        message = json.loads(text)
-        if "method" not in message:
-            self._answers[message["id"]] = text
-        elif message["method"] == EVENT:
-            params = json.dumps(message["params"])
-            self.events.append(msgspec.json.decode(params, type=EventNotice))
+        frame = msgspec.json.decode(text, type=_Frame)
+        if frame.method is None:
+            self._answers[frame.id] = text
+        elif frame.method == EVENT:
+            self.events.append(msgspec.json.decode(frame.params, type=EventNotice))
         else:
-            self.others.append(message)
+            self.others.append(json.loads(text))
+
+
+class _Frame(msgspec.Struct):
+    id: Any = None
+    method: str | None = None
+    params: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _Answer(msgspec.Struct):
