@@ -430,6 +430,7 @@ async def test_a_command_that_is_no_row_yet_is_an_input_that_waits(tmp_path):
         store = stage.engine._world.readers._reader  # type: ignore[attr-defined]
         store.post(stage.session.id, "late", '{"kind":"odd"}', now=1.0)
         await refuses_every_edit(stage, "input_waits")
+        assert await said(stage.session) == ["one", "done"]
 
 
 async def refuses_every_edit(stage, code):
