@@ -37,6 +37,9 @@ def test_what_a_model_wrote_is_text_whatever_it_holds(
     assert "\u27e8U+202E\u27e9" in asked
     assert "\u202e" not in asked
     assert "\x1b" not in asked
+    # Of what somebody allows nothing is left out, be it for terminals only.
+    assert "\u27e8U+001B\u27e9[31mred" in asked
+    assert "W" * 5_000 in asked
     console.card.get_by_role("button", name="Allow").click()
     console.text(".message.assistant .prose", "WWWW")
 
@@ -50,15 +53,37 @@ def test_what_a_model_wrote_is_text_whatever_it_holds(
     told = console.replies.last.inner_text()
     assert "<script>owned()</script>" in told
     assert "\u27e8U+202E\u27e9001$ ot\u27e8U+202C\u27e9" in told
-    assert "red link" in told
+    assert "\u27e8U+001B\u27e9]8;;https://evil.example\u27e8U+0007\u27e9link" in told
     assert "bank.example (evil.example)" in told
     links = page.locator("#messages a")
     assert {link.get_attribute("href") for link in links.all()} == {
-        "https://evil.example/"
+        "https://evil.example",
+        "https://evil.example/",
     }
     assert {link.get_attribute("rel") for link in links.all()} == {
         "noopener noreferrer nofollow"
     }
+
+
+CLEANED: Final = """async (text) => {
+    const { cleanOutput, oneLine } = await import("/console/dom.js");
+    return [cleanOutput(text), oneLine(text)];
+}"""
+
+
+def test_what_a_program_printed_has_no_colours_but_all_of_its_words(
+    gateway: SceneGateway, open_console: OpenConsole
+) -> None:
+    console = open_console(gateway.url)
+
+    printed = console.page.evaluate(
+        CLEANED, "\x1b[1;31mred\x1b[0m \x1b]0;title\x07then\r\nls \x1b]0;\nrm -rf /\x07"
+    )
+
+    output, line = printed
+    bell = "\u27e8U+0007\u27e9"
+    assert output == f"red then\nls \u27e8U+001B\u27e9]0;\nrm -rf /{bell}"
+    assert "rm -rf /" in line
 
 
 def test_the_policy_refuses_markup_and_scripts_even_if_the_page_had_a_hole(

@@ -1,7 +1,7 @@
 // How each kind of block is shown. A view is made once for a block and updated with each
 // change of it; it owns one element, and everything foreign in it is text.
 
-import { button, clean, compact, count, h, money, number, oneLine, replace, seconds, setText } from "./dom.js";
+import { button, clean, cleanOutput, compact, count, h, money, oneLine, replace, seconds, setText } from "./dom.js";
 import { diffView, Prose } from "./prose.js";
 
 const SHOWN_CHARS = 4000;
@@ -143,7 +143,7 @@ function toolBody(block, message, context) {
   const live = block.status === "loading" ? context.model.outputs.get(block.id) : null;
   return [
     argumentList(block),
-    live ? field("Output", pre(live.text.slice(-SHOWN_OUTPUT), "live")) : null,
+    live ? field("Output", printed(live.text.slice(-SHOWN_OUTPUT))) : null,
     block.response ? field(block.status === "error" ? "Error" : "Result", cutPre(block, message, context)) : null,
     block.note ? field("Note", h("p", { dir: "auto" }, clean(block.note))) : null,
     block.inDoubt != null ? h("p", { class: "quiet" }, "A crash cut this call off: it is not known whether it had its effect.") : null,
@@ -151,16 +151,18 @@ function toolBody(block, message, context) {
 }
 
 const field = (label, ...content) => h("div", { class: "field" }, h("span", { class: "name" }, label), ...content);
-const pre = (text, name = "") => h("pre", { class: `raw ${name}`, tabIndex: 0, dir: "ltr" }, clean(text));
+const pre = (text) => h("pre", { class: "raw", tabIndex: 0, dir: "ltr" }, clean(text));
+const printed = (text) => h("pre", { class: "raw", tabIndex: 0, dir: "ltr" }, cleanOutput(text));
 
 /** The arguments of a call, one below the other. */
 export function argumentList(block) {
   const values = argumentsOf(block);
-  if (!values) return block.arguments ? field("Arguments", pre(block.arguments.slice(0, SHOWN_CHARS))) : null;
+  if (!values) return block.arguments ? field("Arguments", pre(block.arguments)) : null;
   return Object.entries(values).slice(0, 30).map(([key, value]) => {
-    const text = typeof value === "string" ? value : JSON.stringify(value, null, 1);
-    const cut = text.length > SHOWN_CHARS ? `${text.slice(0, SHOWN_CHARS)}\n\u2026 ${number(text.length - SHOWN_CHARS)} more characters` : text;
-    return field(oneLine(key, 40), pre(cut));
+    const text = h("div");
+    const fold = folded(text, pre);
+    fold.update(typeof value === "string" ? value : JSON.stringify(value, null, 1));
+    return field(oneLine(key, 40), h("div", null, text, fold.element));
   });
 }
 
@@ -168,7 +170,7 @@ function cutPre(block, message, context) {
   const more = moreLink(message, context, "response");
   more.update(block);
   const text = h("div");
-  const fold = folded(text, pre);
+  const fold = folded(text, printed);
   fold.update(block.response);
   return h("div", { class: "result" }, text, fold.element, more.element);
 }

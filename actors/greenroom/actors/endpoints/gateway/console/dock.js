@@ -41,7 +41,7 @@ export class Dock {
 
   focus(id) {
     const card = this.cards.get(id) ?? this.first;
-    (card?.element.querySelector("button:enabled, input:enabled") ?? card?.element)?.focus();
+    (card?.form.querySelector("button:enabled, input:enabled") ?? card?.element)?.focus();
   }
 
   // A card keeps its element as long as it waits, and with it what was typed into it.

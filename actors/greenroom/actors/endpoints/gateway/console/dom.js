@@ -44,15 +44,20 @@ export function button(label, onClick, props = {}) {
   return h("button", { type: "button", ...rest, on: { click: onClick, ...on } }, label);
 }
 
-const ESCAPES = /\x1b(?:\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)?|\[[0-?]{0,64}[ -/]{0,8}[@-~]?|[@-Z\\-_]?)/g;
-const UNSEEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]|[\u{e0000}-\u{e007f}]/gu;
+const ESCAPES = /\x1b(?:\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\)|\[[0-?]{0,64}[ -/]{0,8}[@-~])/g;
+const UNSEEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
 
 /**
- * Return foreign text as it may be shown: sequences for terminals are left out, and what
- * can't be seen but changes how the rest is read (direction overrides, say) is named.
+ * Return foreign text as it may be shown: what can't be seen but changes how the rest is
+ * read (direction overrides, say) is named. Nothing is left out.
  */
 export function clean(text) {
-  return text.replace(/\r\n/g, "\n").replace(ESCAPES, "").replace(UNSEEN, nameOf);
+  return text.replace(/\r\n/g, "\n").replace(UNSEEN, nameOf);
+}
+
+/** The same for what a program printed: its colours and links for terminals are left out. */
+export function cleanOutput(text) {
+  return clean(text.replace(ESCAPES, ""));
 }
 
 function nameOf(char) {

@@ -219,7 +219,8 @@ const TELL = {
 
 function actorRow(actor, model) {
   const depth = actor.path.split("/").length - 1;
-  const name = actor.path.split("/").at(-1);
+  // Of an id its beginning is enough here; the whole path is told on demand.
+  const name = actor.path.split("/").at(-1).replace(/([0-9a-f]{8})-[0-9a-f-]{27}/, "$1");
   const waiting = (actor.work ?? 0) + (actor.control ?? 0);
   const row = h("li", { data: { grade: actor.grade, state: actor.state }, title: clean(actor.path.slice(0, 300)) },
     h("span", { class: "name" }, oneLine(name || "engine", 60)),

@@ -1,7 +1,7 @@
 // Text of models as paragraphs, lists and code, and differences of files as lines. Every
 // node is made by hand: what the text holds can never become markup.
 
-import { clean, h } from "./dom.js";
+import { button, clean, h, number } from "./dom.js";
 
 const TAIL_LIMIT = 6000;
 const BLOCK_LIMIT = 100000;
@@ -159,7 +159,8 @@ function table(out, lines, at) {
   return to;
 }
 
-const INLINE = /`([^`\n]{1,2000})`|\*\*([^*\n]{1,1000})\*\*|\*([^*\s][^*\n]{0,1000})\*|\[([^\]\n]{1,500})\]\((https?:\/\/[^\s)]{1,2000})\)|(https?:\/\/[^\s<>()"'`]{1,2000})/g;
+// Links are of ASCII alone: what looks like another letter makes no address.
+const INLINE = /`([^`\n]{1,2000})`|\*\*([^*\n]{1,1000})\*\*|\*([^*\s][^*\n]{0,1000})\*|\[([^\]\n]{1,500})\]\((https?:\/\/[!-'*-~]{1,2000})\)|(https?:\/\/[!#-&*-;=?-_a-~]{1,2000})/g;
 
 function inline(text) {
   const nodes = [];
@@ -245,18 +246,7 @@ export function diffView({ path, oldText, newText }, folder = null) {
   const added = lines.filter(([sign]) => sign === "+").length;
   const removed = lines.filter(([sign]) => sign === "-").length;
   const rows = h("div", { class: "lines", tabIndex: 0, role: "group", "aria-label": `change of ${clean(path)}` });
-  let last = -1;
-  let shown = 0;
-  for (const [at, [sign, text]] of lines.entries()) {
-    if (sign === " " && !isNear(lines, at)) continue;
-    if (shown++ >= SHOWN_LINES) {
-      rows.append(h("div", { class: "gap" }, `${lines.length - at} more lines`));
-      break;
-    }
-    if (at !== last + 1) rows.append(h("div", { class: "gap" }, "\u22ef"));
-    last = at;
-    rows.append(h("div", { class: `line ${SIGNS[sign]}` }, h("span", { class: "sign" }, sign), h("span", { class: "content" }, clean(text.slice(0, 2000)))));
-  }
+  rows.append(...lineRows(lines, SHOWN_LINES, () => rows.replaceChildren(...lineRows(lines, Infinity))));
   return h("figure", { class: "diff" },
     h("figcaption", null,
       h("span", { class: "path", dir: "ltr", title: clean(path) }, clean(within(path, folder))),
@@ -264,6 +254,23 @@ export function diffView({ path, oldText, newText }, folder = null) {
       h("span", { class: "plus" }, `+${added}`),
       h("span", { class: "minus" }, `\u2212${removed}`)),
     added || removed ? rows : h("p", { class: "gap" }, "The text stays the same."));
+}
+
+// At most `limit` lines, and a button that shows all of them.
+function lineRows(lines, limit, showAll) {
+  const rows = [];
+  let last = -1;
+  for (const [at, [sign, text]] of lines.entries()) {
+    if (sign === " " && !isNear(lines, at)) continue;
+    if (rows.length >= limit) {
+      rows.push(button(`Show ${number(lines.length - at)} more lines`, showAll, { class: "link gap" }));
+      break;
+    }
+    if (at !== last + 1) rows.push(h("div", { class: "gap" }, "\u22ef"));
+    last = at;
+    rows.push(h("div", { class: `line ${SIGNS[sign]}` }, h("span", { class: "sign" }, sign), h("span", { class: "content" }, clean(text))));
+  }
+  return rows;
 }
 
 const within = (path, folder) => (folder && path.startsWith(`${folder}/`) ? path.slice(folder.length + 1) : path);
