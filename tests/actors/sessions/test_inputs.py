@@ -139,7 +139,7 @@ async def test_a_queued_input_waits_for_the_idle_session(tmp_path):
 
 
 async def test_the_same_key_is_one_input_and_other_content_a_conflict(tmp_path):
-    async with busy(tmp_path, DONE, DONE) as held:
+    async with busy(tmp_path, DONE, DONE, DONE) as held:
         session = held.stage.session
         first = await session.queue("a", command_id="key")
         again = await session.queue("a", command_id="key")
@@ -152,6 +152,7 @@ async def test_the_same_key_is_one_input_and_other_content_a_conflict(tmp_path):
         gone = await session.queue("a", command_id="key")
         assert (gone.delivery, gone.row) == ("delivered", None)
         await session.queue("c", command_id="other")
+        await wait_all_tasks_blocked()
         assert said(await session.messages()) == ["first", "a", "c"]
 
 
