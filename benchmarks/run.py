@@ -22,6 +22,7 @@ import bench_layout
 import bench_loaded
 import bench_mailbox
 import bench_memory
+import bench_portal
 import bench_sessions
 import bench_spawn
 import bench_store
@@ -44,6 +45,7 @@ CASES: Final[tuple[Case, ...]] = (
     *bench_turn.CASES,
     *bench_view.CASES,
     *bench_estimate.CASES,
+    *bench_portal.CASES,
 )
 
 
