@@ -38,7 +38,9 @@ def is_only(error: BaseException, kind: type[BaseException]) -> bool:
 def log_to_stderr(form: Literal["text", "json"] = "text") -> None:
     """Show what the engine logs, in *form*; may be called again, with another one."""
     logger = logging.getLogger("greenroom")
-    handler = next((each for each in logger.handlers if isinstance(each, _Stderr)), None)
+    handler = next(
+        (each for each in logger.handlers if isinstance(each, _Stderr)), None
+    )
     if handler is None:
         handler = _Stderr(logging.WARNING)
         logger.addHandler(handler)
