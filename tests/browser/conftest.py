@@ -74,8 +74,10 @@ def open_console(chromium: Any) -> Iterator[OpenConsole]:
         url: str, *, beside: Console | None = None, **options: Any
     ) -> Console:
         if beside is None:
-            size = {"viewport": {"width": 1280, "height": 860}}
-            context = chromium.new_context(**(size | options))
+            # Nothing moves that nobody looks at: drawing it without a GPU is dear.
+            usual = {"viewport": {"width": 1280, "height": 860}}
+            usual |= {"reduced_motion": "reduce"}
+            context = chromium.new_context(**(usual | options))
             context.set_default_timeout(PATIENCE_MS)
             contexts.append(context)
         else:
