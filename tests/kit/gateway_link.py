@@ -37,6 +37,8 @@ class Link:
 
     socket: WebSocketConnection
     events: list[EventNotice] = attrs.field(factory=list)
+    answered: set[str] = attrs.field(factory=set)
+    """The methods that had a result."""
     others: list[dict[str, Any]] = attrs.field(factory=list)
     _last: int = 0
     _answers: dict[int, bytes | None] = attrs.field(factory=dict)
@@ -72,6 +74,7 @@ class Link:
         assert json.loads(msgspec.json.encode(result)) == json.loads(
             bytes(answer.result)
         )
+        self.answered.add(method)
         return result
 
     def is_answered(self, number: int) -> bool:

@@ -37,7 +37,13 @@ _INVALID_PARAMS: Final = frozenset(
     }
 )
 _INVALID_REQUEST: Final = frozenset(
-    {"conflicting_command", "interaction_pending", "too_many_commands"}
+    {
+        "conflicting_command",
+        "forbidden",
+        "interaction_pending",
+        "too_many_commands",
+        "too_many_submissions",
+    }
 )
 
 
