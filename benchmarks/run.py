@@ -17,6 +17,7 @@ from typing import Final
 
 import bench_cancel
 import bench_estimate
+import bench_gateway
 import bench_hosted
 import bench_layout
 import bench_loaded
@@ -46,6 +47,7 @@ CASES: Final[tuple[Case, ...]] = (
     *bench_view.CASES,
     *bench_estimate.CASES,
     *bench_portal.CASES,
+    *bench_gateway.CASES,
 )
 
 

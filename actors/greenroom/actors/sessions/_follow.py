@@ -117,12 +117,11 @@ class Follower:
             SlowWatcherError: so much happened meanwhile that it has to begin anew,
                 after ``seq``.
         """
-        live = _OnlyNew(self._replay_to, sink)
         while True:
             await room()
             if self._after < self._replay_to:
                 pieces = await self._replay()
-            elif self._moved(live):
+            elif self._moved(sink):
                 return
             else:
                 pieces = [t for t in self._feed.take(SLICE) if self._is_new(t)]
@@ -137,7 +136,7 @@ class Follower:
 
     def _moved(self, sink: Sink) -> bool:
         try:
-            return self._feed.hand_over(sink)
+            return self._feed.hand_over(sink, self._replay_to)
         except SlowWatcherError:
             raise SlowWatcherError(self._feed.session_id, self._after) from None
 
@@ -167,22 +166,6 @@ class Follower:
         # Several events may come from one fact.
         self._after = max(self._after, seq)
         return seq > self._replay_to
-
-
-@final
-@attrs.frozen
-class _OnlyNew:
-    # What was replayed may be published only now.
-    seq: int
-    sink: Sink
-
-    def put(self, told: Told) -> None:
-        seq = told.seq
-        if seq is None or seq > self.seq:
-            self.sink.put(told)
-
-    def end(self) -> None:
-        self.sink.end()
 
 
 def _told(events: tuple[Event, ...]) -> list[Told]:

@@ -62,13 +62,14 @@ class Told:
     """Another event of the same fact follows; the cursor moves with the last one."""
     frame: bytes | None = None
     """What an endpoint has made of it for all of its clients; theirs to set."""
+    seq: int | None = attrs.field(init=False)
+    """The sequence number; a transient event has none."""
     _json: bytes | None = attrs.field(default=None, init=False)
 
-    @property
-    def seq(self) -> int | None:
-        """The sequence number; a transient event has none."""
+    def __attrs_post_init__(self) -> None:
         event = self.event
-        return None if isinstance(event, StreamUpdated | StatusChanged) else event.seq
+        transient = isinstance(event, StreamUpdated | StatusChanged)
+        self.seq = None if transient else event.seq
 
     @property
     def json(self) -> bytes:
@@ -107,11 +108,14 @@ class Feed:
     _parked: trio.lowlevel.Task | None = None
     _sink: Sink | None = None
     """Takes what comes, once nothing waits any more."""
+    _sink_after: int = 0
+    """The sink was told what is up to here."""
 
     def put(self, told: Told, size: int) -> None:
         """Add an event; over the budget the feed is closed instead."""
         if self._sink is not None:
-            self._sink.put(told)
+            if told.seq is None or told.seq > self._sink_after:
+                self._sink.put(told)
             return
         if self._closed or self._is_slow:
             return
@@ -136,10 +140,11 @@ class Feed:
             sink.end()
         self._wake()
 
-    def hand_over(self, sink: Sink) -> bool:
+    def hand_over(self, sink: Sink, after: int = 0) -> bool:
         """Give everything from now on to *sink*; ``False``: something waits still.
 
-        A feed that has ended ends it.
+        But not durable events up to *after*, which it knows, though some may be
+        published only now. A feed that has ended ends it.
 
         Raises:
             SlowWatcherError: as `receive` does, with no cursor of its own.
@@ -151,7 +156,7 @@ class Feed:
         if self._closed:
             sink.end()
         else:
-            self._sink = sink
+            self._sink, self._sink_after = sink, after
         return True
 
     def drop_sink(self) -> None:

@@ -167,6 +167,8 @@ class GatewayConnection:
                 self._known.agent.leave()
                 await self._unbind(self._known.calls)
             await websocket.aclose(self._code, self._why or None)
+            # It returns at once where the library has closed by itself.
+            await self.stream.aclose()
 
     async def _unbind(self, calls: Calls) -> None:
         try:

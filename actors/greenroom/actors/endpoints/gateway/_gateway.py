@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-import math
 import ssl
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -164,8 +163,13 @@ class Gateway:
         scope = trio.CancelScope(deadline=trio.current_time() + HEAD_SECONDS)
         self._let_wait(scope)
         try:
+            # The head is let go of before the connection begins, which may last for
+            # days, and so is the scope.
+            begun = None
             with scope:
-                await self._serve(stream, scope)
+                begun = await self._greet(stream)
+            if begun is not None:
+                await self._upgrade(*begun, scope)
         except Exception:
             _LOG.exception("a connection failed")
         finally:
@@ -181,41 +185,46 @@ class Gateway:
     def _admit(self, scope: trio.CancelScope) -> None:
         self._waiting.pop(scope, None)
 
-    async def _serve(self, stream: trio.abc.Stream, scope: trio.CancelScope) -> None:
+    async def _greet(
+        self, stream: trio.abc.Stream
+    ) -> tuple[WebSocketStream, frozenset[Scope] | None] | None:
+        head = None
         try:
             head = await _read_head(stream)
             answer = self._judge(head)
         except HeadError as exc:
-            head, answer = None, Answer.text(exc.status, str(exc))
+            answer = Answer.text(exc.status, str(exc))
         except (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError):
-            return
+            return None
         if head is None or answer is not None:
             assert answer is not None
             only_head = head is not None and head.method == "HEAD"
             await _answer(stream, answer.encode(head_only=only_head))
-            return
-        scope.deadline = math.inf
-        await self._upgrade(stream, head, scope)
+            return None
+        outbox = FrameOutbox(stream, self._flusher)
+        under = WebSocketStream(stream, outbox, head.raw, trio.current_time())
+        return under, self._scopes(head)
 
     async def _upgrade(
-        self, stream: trio.abc.Stream, head: Head, scope: trio.CancelScope
+        self,
+        under: WebSocketStream,
+        scopes: frozenset[Scope] | None,
+        scope: trio.CancelScope,
     ) -> None:
         house = self._house
         assert house is not None
         # The id is also the client's that has none of its own.
         connection_id = self._ids.uuid()
         async with trio.open_nursery() as nursery:
-            outbox = FrameOutbox(stream, self._flusher)
-            under = WebSocketStream(stream, outbox, head.raw, trio.current_time())
             connection = GatewayConnection(
                 connection_id,
                 house,
                 under,
                 nursery,
-                self._scopes(head),
-                lambda: self._admit(scope),
+                scopes,
+                partial(self._admit, scope),
             )
-            outbox.on_full = partial(connection.close, CloseCode.SLOW, "resume")
+            under.outbox.on_full = partial(connection.close, CloseCode.SLOW, "resume")
             if scope in self._waiting:
                 give_way = partial(connection.close, CloseCode.TRY_LATER, "too many")
                 self._waiting[scope] = give_way

@@ -106,7 +106,7 @@ class _Attachment:
         seq = told.seq
         if seq is not None and not told.more:
             self.after = seq
-        self.relay.outbox.put(frame_of(told))
+        self.relay.outbox.put(told.frame or frame_of(told))
 
     def end(self) -> None:
         # Called in the middle of what somebody publishes.
