@@ -72,8 +72,9 @@ class CloseCode(IntEnum):
     """Why the gateway closes a connection; those from 4000 on are its own.
 
     After ``GOING_AWAY``, ``SLOW``, ``TIMED_OUT``, ``RATE_LIMITED`` and ``TRY_LATER`` a
-    client comes back by itself, with its cursors; after the others it would get the same again.
-    Who may not come in at all is told so in HTTP, before there is a WebSocket.
+    client comes back by itself, with its cursors; after the others it would get the
+    same again. Who may not come in at all is told so in HTTP, before there is a
+    WebSocket.
     """
 
     NORMAL = 1000
