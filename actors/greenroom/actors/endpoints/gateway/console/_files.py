@@ -32,6 +32,8 @@ FILES: Final[Mapping[str, tuple[str, str]]] = {
     "/console/transcript.js": ("transcript.js", _SCRIPT),
     "/console/dock.js": ("dock.js", _SCRIPT),
     "/console/inspector.js": ("inspector.js", _SCRIPT),
+    "/console/sessions.js": ("sessions.js", _SCRIPT),
+    "/console/dialogs.js": ("dialogs.js", _SCRIPT),
 }
 """The path of each file, its name in this folder, and its content type."""
 

@@ -293,7 +293,7 @@ const fact = (label, value) => h("div", { class: "row" }, h("span", null, label)
 function deeds(app) {
   const { model, act, scopes } = app;
   const ref = { sessionId: model.id };
-  const isArchived = app.sessions.some((item) => item.id === model.id && item.archivedAt != null);
+  const isArchived = app.list.items.some((item) => item.id === model.id && item.archivedAt != null);
   const deed = (label, done, method, params = ref, then = () => app.changed()) =>
     button(label, async () => {
       const answer = await act(label.toLowerCase(), method, params);

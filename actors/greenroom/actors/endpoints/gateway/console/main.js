@@ -1,43 +1,39 @@
 // The page's parts put together: one connection, one open session, the list beside it.
 
+import { Dialogs } from "./dialogs.js";
 import { Dock } from "./dock.js";
-import { byId, clean, count, freshId, h, icon, oneLine, replace, seconds, setText, when } from "./dom.js";
+import { byId, freshId, h, icon, oneLine, replace, seconds, setText } from "./dom.js";
 import { Inspector } from "./inspector.js";
 import { SessionModel } from "./model.js";
+import { SessionList, standing } from "./sessions.js";
 import { Transcript } from "./transcript.js";
 import { Wire } from "./wire.js";
 
-const LIST_EVERY = 3000;
-const HEARTBEAT_LIMIT = 15000;
 const BLOCK_LIMIT = 4_000_000;
 const TOKEN = "greenroom.token";
 const SINGLE_KEYS = "greenroom.single-keys";
-
-const WAITS = {
-  connect: "connecting to the provider", first_byte: "waiting for the first word", stream: "waiting for the model",
-  backoff: "trying again", rate_gate: "rate limited", tool: "running a tool", compaction: "compacting",
-  review: "a reviewer looks at a call", permission: "waits for your permission", question: "waits for your answer", cleanup: "cleaning up",
-};
 
 const app = {
   wire: null,
   model: null,
   scopes: new Set(),
-  sessions: [],
-  next: null,
-  listError: null,
+  list: null,
   drafts: new Map(),
   isConnected: false,
   hasStopped: false,
   attach: 0,
   journalPages: 1,
   call: (method, params, options) => app.wire.call(`_greenroom/${method}`, params, options),
-  act, say, openSession, closeSession, newSession,
+  act, say, complain, openSession, closeSession, showMessage, drawEmpty,
+  newSession: (agentId) => dialogs.newSession(agentId),
   changed: () => {
-    listSoon();
+    app.list.readSoon();
     inspector.refresh();
   },
 };
+
+app.list = new SessionList(app);
+const dialogs = new Dialogs(app);
 
 const dock = new Dock(act);
 const inspector = new Inspector(app);
@@ -80,7 +76,7 @@ function greeted({ scopes }) {
   banner(null);
   byId("token-dialog").close();
   drawComposer();
-  listSessions();
+  app.list.read();
   if (app.model) attach();
   else openFromAddress();
   inspector.refresh();
@@ -144,93 +140,6 @@ const announce = (text) => setText(byId("announcer"), text);
 
 //// Sessions
 
-let listTimer = 0;
-
-function listSoon() {
-  clearTimeout(listTimer);
-  listTimer = setTimeout(listSessions, 250);
-}
-
-async function listSessions({ more = false } = {}) {
-  clearTimeout(listTimer);
-  if (!app.isConnected) return;
-  const params = { limit: more ? 50 : Math.min(100, Math.max(50, app.sessions.length)), title: byId("filter").value.trim() };
-  if (!byId("archived").checked) params.archived = false;
-  if (more && app.next) params.before = app.next;
-  try {
-    const { sessions, next } = await app.call("session/list", params, { again: false, limit: HEARTBEAT_LIMIT });
-    takeSessions(sessions, next ?? null, more);
-    app.listError = null;
-    drawSessions();
-  } catch (error) {
-    if (error.code === "lost" || error.code === "not_connected") return;
-    // It is asked again soon; what goes wrong is said once.
-    if (app.listError !== error.message) complain(`Could not list the sessions: ${error.message}`);
-    app.listError = error.message;
-  }
-}
-
-// A page that is read again takes the place of what it covers; what is below stays.
-function takeSessions(sessions, next, more) {
-  const last = sessions.at(-1)?.updatedAt;
-  const isPart = !more && next !== null && app.sessions.length > sessions.length;
-  const known = new Set(sessions.map((item) => item.id));
-  const rest = isPart ? app.sessions.filter((item) => item.updatedAt <= last && !known.has(item.id)) : [];
-  app.sessions = more ? [...app.sessions, ...sessions.filter((item) => !app.sessions.some((each) => each.id === item.id))] : [...sessions, ...rest];
-  if (!isPart) app.next = next;
-}
-
-setInterval(() => {
-  if (!document.hidden) listSessions();
-}, LIST_EVERY);
-
-// `outcome` of the last turn, where it is known.
-function standing({ state, waitingFor, hasOpenInteraction, archivedAt, outcome }) {
-  if (hasOpenInteraction || waitingFor === "permission" || waitingFor === "question") return ["asks", WAITS[waitingFor] ?? "needs you"];
-  if (state === "generating") return ["works", WAITS[waitingFor] ?? "working"];
-  if (state === "error" && outcome === "aborted") return ["idle", "stopped"];
-  if (state === "error") return ["error", outcome ? "ended in an error" : "ended early"];
-  return archivedAt ? ["away", "archived"] : ["idle", "idle"];
-}
-
-const rows = new Map();
-
-function drawSessions() {
-  const list = byId("sessions");
-  const wanted = new Set(app.sessions.map((item) => item.id));
-  for (const [id, row] of rows) {
-    if (wanted.has(id)) continue;
-    row.remove();
-    rows.delete(id);
-  }
-  app.sessions.forEach((item, at) => {
-    let row = rows.get(item.id);
-    if (!row) rows.set(item.id, (row = sessionRow(item.id)));
-    fillRow(row, item);
-    if (list.children[at] !== row) list.insertBefore(row, list.children[at] ?? null);
-  });
-  byId("more-sessions").hidden = !app.next;
-  if (!app.model) drawEmpty();
-}
-
-function sessionRow(id) {
-  return h("li", null, h("button", { type: "button", class: "session", data: { id }, on: { click: () => openSession(id) } },
-    h("span", { class: "dot", "aria-hidden": "true" }), h("span", { class: "name", dir: "auto" }), h("time"),
-    h("span", { class: "doing" })));
-}
-
-function fillRow(row, item) {
-  const [dot, name, time, doing] = row.firstChild.children;
-  const [state, words] = standing(item);
-  dot.dataset.state = state;
-  row.firstChild.dataset.state = state;
-  setText(name, oneLine(item.settings.title, 80) || "Untitled");
-  setText(time, when(item.updatedAt));
-  setText(doing, state === "idle" ? `${count(item.messageCount, "message")} \u00b7 ${oneLine(item.settings.workspace.split("/").at(-1), 30)}` : words);
-  if (item.id === app.model?.id) row.firstChild.setAttribute("aria-current", "true");
-  else row.firstChild.removeAttribute("aria-current");
-}
-
 function openFromAddress() {
   const id = decodeURIComponent(/^#\/session\/(.{1,200})$/.exec(location.hash)?.[1] ?? "");
   if (id && id !== app.model?.id) openSession(id);
@@ -247,7 +156,7 @@ async function openSession(id) {
   grow();
   byId("empty").hidden = true;
   transcript.reset();
-  drawSessions();
+  app.list.draw();
   if (app.isConnected) await attach();
   draw();
   if (!matchMedia("(pointer: coarse)").matches) byId("prompt").focus({ preventScroll: true });
@@ -270,13 +179,13 @@ function closeSession() {
   transcript.list.replaceChildren();
   drawEmpty();
   draw();
-  listSoon();
+  app.list.readSoon();
 }
 
 function drawEmpty() {
   byId("empty").hidden = false;
-  setText(byId("empty-title"), app.sessions.length ? "No session is open" : "No sessions yet");
-  setText(byId("empty-text"), app.sessions.length ? "Choose one on the left, or begin a new one." : "Begin one: it works in a folder, and asks before it changes something.");
+  setText(byId("empty-title"), app.list.items.length ? "No session is open" : "No sessions yet");
+  setText(byId("empty-text"), app.list.items.length ? "Choose one on the left, or begin a new one." : "Begin one: it works in a folder, and asks before it changes something.");
   setText(byId("title"), "greenroom");
   byId("state").dataset.state = "none";
   setText(byId("state-text"), "");
@@ -319,7 +228,7 @@ function told({ event, cut, more }) {
   model.apply(event, more);
   model.noteCuts(cut);
   schedule();
-  if (event.type === "session/status_changed" || event.type === "session/updated") listSoon();
+  if (event.type === "session/status_changed" || event.type === "session/updated") app.list.readSoon();
   if (event.type === "stream/completed" || event.type === "stream/failed") inspector.refresh();
 }
 
@@ -363,6 +272,13 @@ async function readBlock(messageId, blockId, field) {
   } catch (error) {
     complain(`Could not read it: ${error.message}`);
   }
+}
+
+async function showMessage(sessionId, messageId) {
+  await openSession(sessionId);
+  for (let page = 0; page < 20 && !app.model.messages.has(messageId) && app.model.older; page++) await loadOlder();
+  draw();
+  if (!transcript.show(messageId)) say("The message is further back in the conversation.");
 }
 
 async function fork(messageId) {
@@ -477,61 +393,6 @@ function grow() {
   prompt.style.height = `${Math.min(prompt.scrollHeight + 2, innerHeight * 0.4)}px`;
 }
 
-//// Dialogs
-
-async function newSession(agentId) {
-  const { agents } = await app.call("agent/list").catch(() => ({ agents: [] }));
-  const usable = agents.filter((agent) => agent.enabled && agent.unavailable == null);
-  replace(byId("new-agent"), usable.map((agent) => h("option", { value: agent.id, selected: agent.id === agentId }, oneLine(agent.name, 80))));
-  byId("new-workspace").value = (app.model?.settings ?? app.sessions[0]?.settings)?.workspace ?? "";
-  byId("new-name").value = "";
-  byId("new-dialog").showModal();
-}
-
-async function makeSession() {
-  const values = { workspace: byId("new-workspace").value.trim(), title: byId("new-name").value.trim(), agent: byId("new-agent").value,
-    model: byId("new-model").value.trim(), permissionMode: byId("new-mode").value };
-  const params = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== ""));
-  const answer = await act("begin a session", "session/create", params);
-  if (!answer) return;
-  listSoon();
-  openSession(answer.session.id);
-}
-
-let searchRound = 0;
-
-async function search() {
-  const round = ++searchRound;
-  const query = byId("search").value.trim();
-  if (!query) {
-    replace(byId("hits"));
-    setText(byId("search-state"), "");
-    return;
-  }
-  try {
-    const { hits } = await app.call("session/search", { query, limit: 30 });
-    if (round !== searchRound) return;
-    setText(byId("search-state"), hits.length ? count(hits.length, "message") : "Nothing was found.");
-    replace(byId("hits"), hits.map(hitRow));
-  } catch (error) {
-    if (round === searchRound) setText(byId("search-state"), clean(error.message));
-  }
-}
-
-function hitRow(hit) {
-  const open = async () => {
-    byId("search-dialog").close();
-    await openSession(hit.sessionId);
-    draw();
-    for (let tries = 0; tries < 20 && !app.model.messages.has(hit.messageId) && app.model.older; tries++) await loadOlder();
-    draw();
-    if (!transcript.show(hit.messageId)) say("The message is further back in the conversation.");
-  };
-  return h("li", null, h("button", { type: "button", on: { click: open } },
-    h("span", { class: "name", dir: "auto" }, oneLine(hit.title, 80) || "Untitled"), h("time", null, when(hit.updatedAt)),
-    h("span", { class: "snippet", dir: "auto" }, oneLine(hit.snippet, 240))));
-}
-
 //// Keyboard
 
 const KEYS = [
@@ -543,8 +404,8 @@ const KEYS = [
   ["x", "stop the turn", stop],
   ["j", "next session", () => step(1)],
   ["k", "session before", () => step(-1)],
-  ["n", "new session", () => newSession()],
-  ["s", "search messages", () => openSearch()],
+  ["n", "new session", () => dialogs.newSession()],
+  ["s", "search messages", () => dialogs.openSearch()],
   ["f", "filter sessions", () => (reveal("sidebar"), byId("filter").focus())],
   ["i", "inspector", () => toggle("inspector")],
   ["g", "go to the latest message", () => transcript.end()],
@@ -582,14 +443,9 @@ function escape(event) {
 }
 
 function step(by) {
-  const at = app.sessions.findIndex((item) => item.id === app.model?.id);
-  const item = app.sessions[at < 0 ? 0 : at + by];
+  const at = app.list.items.findIndex((item) => item.id === app.model?.id);
+  const item = app.list.items[at < 0 ? 0 : at + by];
   if (item) openSession(item.id);
-}
-
-function openSearch() {
-  byId("search-dialog").showModal();
-  byId("search").select();
 }
 
 //// Panels that fold
@@ -622,25 +478,13 @@ function listen() {
   }
   const on = (id, type, act) => byId(id).addEventListener(type, act);
   on("banner-retry", "click", () => app.wire.retry());
-  on("open-search", "click", openSearch);
-  on("open-new", "click", () => newSession());
-  on("empty-new", "click", () => newSession());
+  on("open-search", "click", () => dialogs.openSearch());
+  on("open-new", "click", () => dialogs.newSession());
+  on("empty-new", "click", () => dialogs.newSession());
   on("open-help", "click", () => byId("help-dialog").showModal());
   on("toggle-sidebar", "click", () => toggle("sidebar"));
   on("toggle-inspector", "click", () => toggle("inspector"));
   on("close-inspector", "click", () => fold("inspector", false));
-  on("filter", "input", () => {
-    app.sessions = [];
-    listSoon();
-  });
-  on("archived", "change", () => {
-    app.sessions = [];
-    listSessions();
-  });
-  on("more-sessions", "click", () => listSessions({ more: true }));
-  on("search", "input", search);
-  on("new-cancel", "click", () => byId("new-dialog").close());
-  on("new-form", "submit", makeSession);
   on("token-form", "submit", () => {
     sessionStorage.setItem(TOKEN, byId("token").value);
     byId("token").value = "";
@@ -658,14 +502,6 @@ function listen() {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     submit((event.ctrlKey || event.metaKey) && app.model?.status.state === "generating" ? "steer" : "queue");
-  });
-  on("sessions", "keydown", (event) => {
-    const next = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
-    const row = next && event.target.closest("li")?.[next];
-    if (row) {
-      row.firstChild.focus();
-      event.preventDefault();
-    }
   });
   on("single-keys", "change", (event) => localStorage.setItem(SINGLE_KEYS, event.target.checked ? "on" : "off"));
   byId("single-keys").checked = localStorage.getItem(SINGLE_KEYS) !== "off";
