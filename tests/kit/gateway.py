@@ -151,9 +151,10 @@ async def connected(
     headers: dict[str, str] | None = None,
     host: str = "localhost",
     wrap: Callable[[trio.abc.Stream], trio.abc.Stream] = lambda stream: stream,
+    pair: Callable[[], tuple[Any, Any]] = memory_stream_pair,
 ) -> AsyncGenerator[GatewayClient]:
     """A client of *gateway*; leaving closes it as a client that goes does."""
-    ours, theirs = memory_stream_pair()
+    ours, theirs = pair()
     gateway._nursery.start_soon(gateway.handle, theirs)
     try:
         async with _client_of(gateway, wrap(ours), headers, host) as client:
