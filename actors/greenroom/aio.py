@@ -97,6 +97,7 @@ class SessionHandle:
         return self.remote.thing.settings
 
     prompt = awaiting(TrioSessionHandle.prompt)
+    submit = awaiting(TrioSessionHandle.submit)
     queue = awaiting(TrioSessionHandle.queue)
     steer = awaiting(TrioSessionHandle.steer)
     inputs = awaiting(TrioSessionHandle.inputs)

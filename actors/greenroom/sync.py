@@ -96,6 +96,7 @@ class SessionHandle:
         return self.remote.thing.settings
 
     prompt = blocking(TrioSessionHandle.prompt)
+    submit = blocking(TrioSessionHandle.submit)
     queue = blocking(TrioSessionHandle.queue)
     steer = blocking(TrioSessionHandle.steer)
     inputs = blocking(TrioSessionHandle.inputs)

@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -60,10 +59,10 @@ async def create(request: Request) -> Response:
 
 
 async def prompt(request: Request) -> Response:
-    """Take what the user says; the turn goes on when the answer is sent."""
+    """Take what the user says; its turn goes on by itself."""
     session = request.app.state.engine.session(request.path_params["id"])
-    text = (await request.body()).decode()
-    return Response(status_code=202, background=BackgroundTask(session.prompt, text))
+    await session.submit((await request.body()).decode())
+    return Response(status_code=202)
 
 
 async def events(request: Request) -> Response:
