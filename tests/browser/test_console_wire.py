@@ -10,6 +10,7 @@ from kit.console_wire import (
     SESSION,
     PlayedGateway,
     RefusalError,
+    item,
     message,
     snapshot,
 )
@@ -275,3 +276,34 @@ def test_what_was_typed_before_a_card_could_be_read_answers_nothing(
     (answer,) = played.params_of("interaction/answer")
     assert answer["interactionId"] == "m4.1"
     assert answer["answer"] == {"type": "grant"}
+
+
+def test_a_long_list_is_read_in_pages_and_stays_when_it_is_read_again(
+    open_played: Any,
+) -> None:
+    def page_of(asked: dict[str, Any]) -> dict[str, Any]:
+        first = int(asked["before"]["id"][1:]) + 1 if "before" in asked else 1
+        numbers = range(first, min(first + asked["limit"], 131))
+        items = [
+            {**item(), "id": f"s{number}", "updatedAt": 1_000.0 - number}
+            for number in numbers
+        ]
+        key = {"updatedAt": items[-1]["updatedAt"], "id": items[-1]["id"]}
+        return {"sessions": items, **({"next": key} if numbers[-1] < 130 else {})}
+
+    console, played = open_played(session__list=page_of)
+    rows = console.page.locator(".session")
+    for shown in (50, 100, 130):
+        console.page.wait_for_function(
+            "count => document.querySelectorAll('.session').length === count", arg=shown
+        )
+        if shown < 130:
+            console.page.locator("#more-sessions").click()
+    assert not console.page.locator("#more-sessions").is_visible()
+
+    asked = len(played.params_of("session/list"))
+    played.wait_for("session/list", asked + 1)
+    console.page.evaluate("new Promise(requestAnimationFrame)")
+
+    ids = rows.evaluate_all("all => all.map((each) => each.dataset.id)")
+    assert ids == [f"s{number}" for number in range(1, 131)]
