@@ -34,6 +34,7 @@ FILES: Final[Mapping[str, tuple[str, str]]] = {
     "/console/inspector.js": ("inspector.js", _SCRIPT),
     "/console/sessions.js": ("sessions.js", _SCRIPT),
     "/console/dialogs.js": ("dialogs.js", _SCRIPT),
+    "/console/keyboard.js": ("keyboard.js", _SCRIPT),
 }
 """The path of each file, its name in this folder, and its content type."""
 

@@ -2,8 +2,9 @@
 
 import { Dialogs } from "./dialogs.js";
 import { Dock } from "./dock.js";
-import { byId, freshId, h, icon, oneLine, replace, seconds, setText } from "./dom.js";
+import { byId, freshId, h, icon, oneLine, seconds, setText } from "./dom.js";
 import { Inspector } from "./inspector.js";
+import { listenKeys } from "./keyboard.js";
 import { SessionModel } from "./model.js";
 import { SessionList, standing } from "./sessions.js";
 import { Transcript } from "./transcript.js";
@@ -11,7 +12,6 @@ import { Wire } from "./wire.js";
 
 const BLOCK_LIMIT = 4_000_000;
 const TOKEN = "greenroom.token";
-const SINGLE_KEYS = "greenroom.single-keys";
 
 const app = {
   wire: null,
@@ -411,30 +411,6 @@ const KEYS = [
   ["g", "go to the latest message", () => transcript.end()],
   ["?", "this list", () => byId("help-dialog").showModal()],
 ];
-const TYPED_KEYS = [
-  ["Enter", "send, or queue while a turn runs"], ["Shift+Enter", "begin a line"], ["Ctrl+Enter", "steer the running turn"],
-  ["Ctrl+.", "stop the turn, also while you write"], ["Escape", "leave the text field, close what is open"],
-];
-
-function onKey(event) {
-  if (event.key === "." && (event.ctrlKey || event.metaKey)) {
-    event.preventDefault();
-    stop();
-    return;
-  }
-  if (event.key === "Escape") return escape(event);
-  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || document.querySelector("dialog[open]")) return;
-  if (event.target.matches("input, textarea, select") && event.target.type !== "checkbox") return;
-  if (localStorage.getItem(SINGLE_KEYS) === "off") return;
-  if (/^[1-9]$/.test(event.key) && dock.first?.press(event.key)) {
-    event.preventDefault();
-    return;
-  }
-  const known = KEYS.find(([key, , act]) => key === event.key && act);
-  if (!known) return;
-  event.preventDefault();
-  known[2]();
-}
 
 function escape(event) {
   if (event.target.matches("input, textarea")) event.target.blur();
@@ -503,10 +479,7 @@ function listen() {
     event.preventDefault();
     submit((event.ctrlKey || event.metaKey) && app.model?.status.state === "generating" ? "steer" : "queue");
   });
-  on("single-keys", "change", (event) => localStorage.setItem(SINGLE_KEYS, event.target.checked ? "on" : "off"));
-  byId("single-keys").checked = localStorage.getItem(SINGLE_KEYS) !== "off";
-  replace(byId("keys"), [...KEYS, ...TYPED_KEYS].map(([key, what]) => h("div", null, h("dt", null, h("kbd", null, key)), h("dd", null, what))));
-  document.addEventListener("keydown", onKey);
+  listenKeys(KEYS, { stop, escape, choose: (digit) => dock.first?.press(digit) });
   addEventListener("hashchange", () => (location.hash ? openFromAddress() : app.model && closeSession()));
 }
 

@@ -39,6 +39,7 @@ export class Transcript {
   }
 
   end() {
+    if (!this.model) return;
     this.follows = true;
     this.#window();
     this.draw({ order: true, messages: new Set(), blocks: new Map() });
