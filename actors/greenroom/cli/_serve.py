@@ -149,9 +149,9 @@ class _Server:
             engine, provider, model = await self._engine(stack, beside)
             make_session = self._maker(engine, provider, model)
             await stack.enter_async_context(gateway.serving(engine, make_session))
-            self._say(gateway, rehearsed=provider.id == REHEARSAL_ID)
             if self.arguments.demo:
                 await _begin_demo(engine)
+            self._say(gateway, rehearsed=provider.id == REHEARSAL_ID)
             await self._stopped.wait()
         return self._status
 
