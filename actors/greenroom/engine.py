@@ -646,6 +646,7 @@ async def open_engine(
                 Policies(agents, by_id, gates, windows).find,
                 ids,
                 clock.now,
+                ingestion.after_compaction,
             ),
             gates=gates,
             tell_hooks=tell_both(tell_hooks, observer),

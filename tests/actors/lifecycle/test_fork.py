@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from contextlib import closing, suppress
+from errno import ENOSPC
+from os import strerror
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ from kit.rehearsal import Probe, Stage, calls_of, open_stage, read_tape, replies
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.gates import BeingDeletedError
+from greenroom.actors.tools import ToolResult, kept_output
 from greenroom.engine import MessageNotFoundError, SessionNotFoundError
 from greenroom.protocol import (
     ActionBlock,
@@ -219,6 +224,70 @@ async def test_a_fork_in_the_middle_of_a_batch_waits_for_nobody(tmp_path: Path) 
             assert (await made.prompt("third")).text == "after"
             assert await made.interactions() == ()
             await stage.session.cancel()
+
+
+NAMES = ["kept.txt", "gone.txt", "link.txt", "folder.txt", "a/b.txt"]
+
+
+async def keep(_: Any, operation: Any) -> ToolResult:
+    await operation.dispatch()
+    scratch: Path = operation.context.scratch
+    kept = await kept_output("a long output", scratch / "kept.txt")
+    (scratch / "link.txt").symlink_to(scratch / "kept.txt")
+    (scratch / "other.txt").write_text("named by nobody")
+    (scratch / "folder.txt").mkdir()
+    named = [str(scratch / name) for name in NAMES]
+    return ToolResult("\n".join([kept.text, *named]))
+
+
+def response_of(messages: list[MessageRecord]) -> str:
+    (call,) = calls_of(messages[1])
+    assert call.response is not None
+    return call.response
+
+
+async def test_a_fork_has_the_outputs_it_names_also_without_its_source(
+    tmp_path: Path,
+) -> None:
+    async with open_stage(
+        tmp_path, replies(ASK, DONE), Probe(body=keep), permission_mode="auto_approve"
+    ) as stage:
+        await stage.session.prompt("go")
+        first = await stage.engine.fork_session(stage.session.id)
+        made = await stage.engine.fork_session(first.id)
+        scratch = stage.state / "scratch"
+        old, new = scratch / first.id, scratch / made.id
+        assert response_of(await made.messages()).splitlines() == [
+            f"[the output has 13 characters; it is kept in {new / 'kept.txt'}]",
+            "a long output",
+            str(new / "kept.txt"),
+            # What there is no file of is named as before.
+            *(str(scratch / stage.session.id / name) for name in NAMES[1:]),
+        ]
+        (old / "kept.txt").write_text("changed")
+        await stage.engine.delete_session(stage.session.id)
+        await stage.engine.delete_session(first.id)
+        assert [path.name for path in new.iterdir()] == ["kept.txt"]
+        assert (new / "kept.txt").read_text() == "a long output"
+        assert (new / "kept.txt").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_fork_whose_files_can_t_be_copied_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_source: Any, copy: Any) -> None:
+        copy.write(b"a lo")
+        raise OSError(ENOSPC, strerror(ENOSPC))
+
+    async with open_stage(
+        tmp_path, replies(ASK, DONE), Probe(body=keep), permission_mode="auto_approve"
+    ) as stage:
+        await stage.session.prompt("go")
+        monkeypatch.setattr(shutil, "copyfileobj", full)
+        with pytest.raises(StorageError, match=r"can't be copied to .* No space left"):
+            await stage.engine.fork_session(stage.session.id)
+        assert scopes(stage) == [stage.session.id]
+        assert os.listdir(stage.state / "scratch") == [stage.session.id]
 
 
 async def test_many_messages_are_copied_in_batches_and_in_order(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from kit.rehearsal import Probe, Stage, open_stage, replies
 from kit.stores import bootstrap
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from greenroom.actors.memory import Ingestion
 from greenroom.protocol import COOLDOWN_SECONDS, DRAIN_SECONDS, Chunk, SessionId
 from greenroom.storage import Appended, Piece, open_reader
 from greenroom.testing import (
@@ -70,12 +69,6 @@ async def say(stage: Stage, times: int = 3) -> None:
     """Have so many plain turns, two messages each."""
     for _ in range(times):
         await stage.session.prompt("what is the sky like?")
-
-
-def ingestion_of(stage: Stage) -> Ingestion:
-    told: Any = stage.engine._world.turn_settled
-    assert isinstance(told.__self__, Ingestion)
-    return told.__self__
 
 
 @pytest.mark.contract("SKL-08")
@@ -135,13 +128,14 @@ async def test_each_agent_remembers_its_own_and_only_where_it_is_to(
 
 @pytest.mark.contract("SKL-08")
 async def test_a_compaction_is_an_occasion_too(tmp_path: Path) -> None:
-    async with open_stage(tmp_path, replies(*[DONE] * 3)) as stage:
+    summary = [Say("## Goal\nlook up"), Halt()]
+    script = replies(*[[Say("blue " * 400), Halt()]] * 3, summary)
+    async with open_stage(tmp_path, script) as stage:
         await say(stage)
-        assert await remembered(stage) == []
         await enable(stage)
-        loaded = stage.session._sessions.loaded(stage.session.id)
-        assert loaded is not None
-        ingestion_of(stage).after_compaction(stage.session.id, loaded.session.settings)
+        assert await remembered(stage) == []
+        done = await stage.session.compact()
+        assert done.outcome == "summarized"
         assert len(await remembered(stage)) == 1
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from greenroom.actors.kernel import Ids
 from greenroom.actors.providers import Provider, RateGate
-from greenroom.protocol import AgentConfig, ModelChoice, SessionSettings
+from greenroom.protocol import AgentConfig, ModelChoice, SessionId, SessionSettings
 
 from ._strategy import Strategy, SummaryModel
 from ._windows import Windows
@@ -95,3 +95,5 @@ class CompactionSetup:
     policy: Callable[[SessionSettings], Awaitable[CompactionPolicy]]
     ids: Ids
     now: Callable[[], float]
+    applied: Callable[[SessionId, SessionSettings], None]
+    """Told when a session's history was compacted; never waits (SKL-08)."""

@@ -1,18 +1,20 @@
 """A fork: another session that begins with what was said in one, up to a message.
 
 Only messages that were sent are copied, in order and numbered anew, under identities of
-their own; the source is read and never written (SES-23). The new tape is written in
-batches and gets its settings last: until then it is in no list, so that a kill leaves
-something for the next sweep and nothing for anybody to open.
+their own, with files of their own; the source is read and never written (SES-23). The
+new tape is written in batches and gets its settings last: until then it is in no list,
+so that a kill leaves something for the next sweep and nothing for anybody to open.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final, final
 
 import attrs
 import msgspec
+import trio
 
 from greenroom.actors.agents import AgentManager
 from greenroom.actors.sessions import SessionNotFoundError, Sessions
@@ -41,6 +43,9 @@ from greenroom.storage import (
     settings_fact,
     start_fact,
 )
+
+from ._files import removes_folder
+from ._kept_files import with_own_files
 
 PAGE: Final = 100
 """Messages that are copied at once."""
@@ -82,6 +87,7 @@ class Forks:
             AgentNotFoundError, AgentUnavailableError, AgentRefusedError: the agent is
                 gone, can't be run, or is disabled.
             BeingDeletedError: the session or its agent is being deleted.
+            StorageError: it can't be written.
         """
         with self._sessions.gates.operation(session_id):
             row, last = await self._sessions.world.readers.read(
@@ -111,6 +117,7 @@ class Forks:
             await self._finish(tape, settings, incarnation, row.id, config)
         except BaseException:
             await self._sessions.undo(tape)
+            await self._remove_files(made)
             raise
         await self._sessions.release(grant)
         return made
@@ -118,18 +125,24 @@ class Forks:
     async def _copy_messages(
         self, tape: Tape, source: SessionId, last: int | None
     ) -> None:
-        read, order = self._sessions.world.readers.read, 0
+        world, order = self._sessions.world, 0
+        read, made = world.readers.read, world.scratch / tape.scope
         for before in await read(lambda reader: _cursors(reader, source, last)):
             page = await read(
                 lambda reader, before=before: reader.messages(source, before, PAGE)
             )
+            sent = [record for record in page if record.status == "sent"]
             facts: list[Fact] = []
-            for record in page:
-                if record.status == "sent":
-                    order += 1
-                    facts += self._facts(record, order)
+            for record in await with_own_files(sent, world.scratch / source, made):
+                order += 1
+                facts += self._facts(record, order)
             for batch in _batches(facts):
                 await self._append(tape, batch)
+
+    async def _remove_files(self, made: SessionId) -> None:
+        # What can't go belongs to no session: the next sweep finds it.
+        with trio.CancelScope(shield=True), suppress(OSError):
+            await removes_folder(self._sessions.world.scratch)(made)
 
     def _facts(self, record: MessageRecord, order: int) -> list[Fact]:
         made = MessageId(self._sessions.world.ids.uuid())

@@ -128,6 +128,7 @@ class SessionCompaction:
             session.hub.waiting(None)
         if done.state is not None:
             await self._follow_tape()
+            self.setup.applied(session.id, settings)
         return done
 
     def _bill(self, call: ModelCall, active: ActiveRun | None) -> Spent:
