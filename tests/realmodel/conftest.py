@@ -14,6 +14,7 @@ import sys
 import tempfile
 import venv
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
@@ -49,9 +50,23 @@ class LocalModel:
 @pytest.fixture(scope="session")
 def local_model() -> Generator[LocalModel, None, None]:
     """Serve the model for the whole session."""
+    with _served(context=2_048, slots=2) as model:
+        yield model
+
+
+@pytest.fixture
+def narrow_model() -> Generator[LocalModel, None, None]:
+    """Serve it with a window that a short conversation outgrows."""
+    with _served(context=1_024, slots=1) as model:
+        yield model
+
+
+@contextmanager
+def _served(*, context: int, slots: int) -> Generator[LocalModel, None, None]:
     command = [
         *(model_python(), str(LAUNCHER), "--port", "0", "--with-parent"),
-        *("--api-key", API_KEY, "--context", "4096", "--slots", "2"),
+        *("--api-key", API_KEY, "--context", f"{context * slots}"),
+        *("--slots", f"{slots}"),
     ]
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen(
@@ -59,7 +74,7 @@ def local_model() -> Generator[LocalModel, None, None]:
         )
         try:
             url = _address(server, log)
-            yield LocalModel(f"{url}/v1", "smollm2", API_KEY, context=2_048)
+            yield LocalModel(f"{url}/v1", "smollm2", API_KEY, context)
         finally:
             _end(server)
 
