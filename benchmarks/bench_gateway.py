@@ -319,7 +319,8 @@ CASES: Final[tuple[Case, ...]] = (
             "alone": lambda size: _with_files(_big_run, size, 0),
         },
         claims=(
-            Ratio("wall_s", "stalled", "alone", at_most=1.1),
+            Ratio("cpu_s", "stalled", "alone", at_most=1.1),
+            Ratio("wall_s", "stalled", "alone"),
             Limit("mib", "stalled", at_most=8 * (STALLED + 1) + 10),
         ),
         size=2_000,
