@@ -388,11 +388,13 @@ def test_a_reader_takes_more_only_when_it_has_handed_out_what_it_took(portal):
 
 
 def test_a_reader_that_is_cancelled_loses_nothing(portal):
+    taken: list[str] = []
     may_come = trio.Event()
 
     async def take() -> list[str]:
         await may_come.wait()
-        return ["it"]
+        taken.append("it" if not taken else "the next one")
+        return [taken[-1]]
 
     async def comes() -> None:
         may_come.set()
