@@ -8,9 +8,9 @@ nothing: its turns go on, and whoever comes next sees the same.
 from __future__ import annotations
 
 from ._access import AccessError as AccessError, Token as Token, tokens_of as tokens_of
-from ._gateway import (
+from ._gateway import Gateway as Gateway
+from ._opening import (
     DEFAULT_PORT as DEFAULT_PORT,
-    Gateway as Gateway,
     listen as listen,
     open_gateway as open_gateway,
 )
