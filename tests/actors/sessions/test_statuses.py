@@ -119,12 +119,12 @@ ENDINGS: Final = {
     "question_expires": Ending(
         [ASK, DONE], wait, permission="?", settings={"permission_seconds": 5.0}
     ),
-    "pause_cancelled": Ending([ASK], cancel, permission="?", state="error"),
-    "pause_closed": Ending([ASK], close, permission="?", state="error"),
-    "user_stop": Ending([LONG], cancel, state="error"),
+    "pause_cancelled": Ending([ASK], cancel, permission="?"),
+    "pause_closed": Ending([ASK], close, permission="?"),
+    "user_stop": Ending([LONG], cancel),
     "lost_client": Ending([LONG], leave, state="error"),
     "steered": Ending([[Hang()], DONE], steer),
-    "closed": Ending([LONG], close, state="error"),
+    "closed": Ending([LONG], close),
     "killed": Ending([LONG], kill, state="error"),
     "not_stored": Ending([DONE], fails="message/recorded", state="error"),
     "not_prepared": Ending([DONE], prepare=refuses, state="error"),

@@ -225,9 +225,11 @@ class Work:
     def _end_turn(self) -> None:
         turn = self._turn()
         self.session.history.append(turn.message)
-        failed = turn.message.metadata.run_outcome == "error"
-        self._settle_claim(failed=failed)
-        self._leave_turn("idle" if turn.message.status == "sent" else "error")
+        metadata, is_sent = turn.message.metadata, turn.message.status == "sent"
+        self._settle_claim(failed=metadata.run_outcome == "error")
+        # What the user stopped has not failed.
+        is_well = is_sent or metadata.run_stop_reason == "user_stop"
+        self._leave_turn("idle" if is_well else "error")
         for command_id in turn.commands:
             self.session.waiters.settle(command_id, TurnResult(turn.message))
         self.session.ports.turn_settled(self.session.id, self.session.settings)
