@@ -7,7 +7,12 @@ nothing: its turns go on, and whoever comes next sees the same.
 
 from __future__ import annotations
 
-from ._access import AccessError as AccessError, Token as Token, tokens_of as tokens_of
+from ._access import (
+    AccessError as AccessError,
+    Token as Token,
+    is_loopback as is_loopback,
+    tokens_of as tokens_of,
+)
 from ._gateway import Gateway as Gateway
 from ._opening import (
     DEFAULT_PORT as DEFAULT_PORT,
