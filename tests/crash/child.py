@@ -5,8 +5,8 @@
 
 A victim writes a line for everything that it was told is durable, at that moment. With
 ``KILL_AT`` it kills itself before or after one write: ``before commit:ToolOutcome 1``.
-A turn asks a model twice and runs one shell command, whose effect is a line in the file
-``effects``: the operation's marker.
+A turn asks a model twice and runs shell commands, one or as many as ``CALLS`` says; the
+effect of each is a line in the file ``effects``: the operation's marker.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ EFFECT = 'echo "$GREENROOM_OPERATION" >> effects; sleep 0.02; echo done'
 
 
 def reply(request: ModelRequest) -> Reply:
-    """Ask for the command after each prompt, then say that it is done."""
+    """Ask for the commands after each prompt, then say that it is done."""
     if isinstance(request.messages[-1], UserMessage):
-        return [Say("I do it."), Call("shell", {"command": EFFECT}), Halt("tool_use")]
+        calls = [Call("shell", {"command": EFFECT})] * int(os.environ.get("CALLS", "1"))
+        return [Say("I do it."), *calls, Halt("tool_use")]
     return [Say("done"), Use(input=10, output=2), Halt()]
 
 

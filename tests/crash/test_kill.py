@@ -23,7 +23,7 @@ import pytest
 import trio
 from kit.aftermath import problems, unended_runs
 from kit.operations import processes_of
-from kit.rehearsal import journal_of, read_tape
+from kit.rehearsal import calls_of, journal_of, read_tape
 
 from greenroom.engine import open_engine
 from greenroom.protocol import DispatchCommitted, MessageRecord, SessionId
@@ -103,10 +103,14 @@ def folder(tmp_path_factory) -> Iterator[Folder]:
     assert neighbour.returncode == 0
 
 
-def killed(folder: Folder, name: str, point: str = "", after: float = 0.0) -> Victim:
+def killed(
+    folder: Folder, name: str, point: str = "", after: float = 0.0, calls: int = 1
+) -> Victim:
     """Run a victim until it dies at *point*, or *after* so many seconds of work."""
     workspace = folder.root / name
-    with start("victim", folder.state, workspace, KILL_AT=point) as process:
+    with start(
+        "victim", folder.state, workspace, KILL_AT=point, CALLS=str(calls)
+    ) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
         if not point:
@@ -225,6 +229,26 @@ def test_a_kill_at_a_write_leaves_what_the_table_says(
     assert classes == ([] if run_class is None else [run_class])
     assert len(victim.effects) == effects
     assert [message.status for message in messages] == statuses
+    check(folder, victim)
+    assert folder.hear_neighbour() == "turn completed"
+
+
+@pytest.mark.parametrize(
+    ("point", "run_class", "second"),
+    [
+        (f"after {OUTCOME}", "completed", "interrupted before this call"),
+        ("after commit:DispatchCommitted 2", "indeterminate", "not known whether"),
+    ],
+)
+def test_of_two_calls_a_kill_leaves_each_as_it_was(folder, point, run_class, second):
+    folder.ask_neighbour()
+    victim = killed(folder, f"two-{run_class}", point, calls=2)
+    classes, messages = look(folder, victim)
+    assert classes == [run_class]
+    first, other = calls_of(messages[1])
+    assert "the call ran (without an error)" in (first.response or "")
+    assert second in (other.response or "")
+    assert len(victim.effects) == 1
     check(folder, victim)
     assert folder.hear_neighbour() == "turn completed"
 

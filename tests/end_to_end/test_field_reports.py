@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from typing import Any
+
 import pytest
 import trio
 from kit.raw_server import Step, chunk, chunked_head, serve_raw
@@ -18,16 +21,18 @@ from greenroom.actors.providers import (
     Think,
 )
 from greenroom.actors.tools import ToolResult
-from greenroom.engine import Deny, Grant
+from greenroom.engine import Deny, Grant, TurnFailedError
 from greenroom.protocol import (
     AssistantMessage,
     DispatchCommitted,
     ReasoningBlock,
+    StorageError,
     TextPart,
     ToolMessage,
     ToolOutcome,
     UserMessage,
 )
+from greenroom.storage import open_store, recover_session
 
 DONE = [Say("done"), Halt()]
 
@@ -234,3 +239,62 @@ async def test_of_three_calls_the_denied_one_alone_does_not_run(tmp_path, denied
         expected = ["error" if n == denied else "success" for n in range(3)]
         assert statuses == expected
         assert probe.calls == [{"n": n} for n in range(3) if n != denied]
+
+
+async def test_a_tool_that_fails_while_it_is_stopped_leaves_a_session_that_works(
+    tmp_path,
+):
+    async def careless(arguments, operation):
+        await operation.dispatch()
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise OSError("no such file to clean up")
+
+    script = replies(ask(1), DONE, ask(2), DONE)
+    async with open_stage(tmp_path, script, Probe(body=careless)) as stage:
+        for _ in range(2):
+            outcomes = []
+
+            async def prompt(outcomes=outcomes):
+                outcomes.append((await stage.session.prompt("go")).stop_reason)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(prompt)
+                await wait_all_tasks_blocked()
+                await stage.session.cancel()
+            assert outcomes == ["user_stop"]
+            assert (await stage.session.prompt("on")).text == "done"
+
+
+async def test_an_owner_that_was_frozen_writes_nothing_when_it_wakes(tmp_path):
+    awake = trio.Event()
+
+    async def freeze(arguments, operation):
+        await operation.dispatch()
+        await awake.wait()
+        return ToolResult("written")
+
+    async with open_stage(tmp_path, replies(ask(1), DONE), Probe(body=freeze)) as stage:
+        session = stage.session
+        async with trio.open_nursery() as nursery:
+
+            async def prompt():
+                with pytest.raises(TurnFailedError, match="no longer current"):
+                    await session.prompt("go")
+
+            nursery.start_soon(prompt)
+            await wait_all_tasks_blocked()
+            with closing(open_store(stage.state)) as store:
+                # So late that the owner counts as dead although its process is there.
+                member = store.join("the next one", "", 1e9, now=1e12)
+                grant: Any = store.acquire(member, session.id, now=1e12)
+                (verdict,) = recover_session(store, grant, 1e12).verdicts
+                assert verdict.run_class == "indeterminate"
+                tape = stage.tape()
+                awake.set()
+                await wait_all_tasks_blocked()
+                assert stage.tape() == tape
+                with pytest.raises(StorageError, match="declared dead"):
+                    await session.prompt("again")
+                assert stage.tape() == tape

@@ -180,7 +180,7 @@ class Run:
         except Exception as second:
             # Both are told, with their types (RUN-12).
             raise ExceptionGroup(
-                "the run failed and could not settle", [exc, second]
+                f"the run failed and could not settle: {second}", [exc, second]
             ) from None
         _LOG.warning("run %s failed: %s", self.active.plan.run_id, fault.text)
 

@@ -189,8 +189,9 @@ def search_tape(
 #### Searching messages
 
 _FOUND: Final = (
-    " JOIN session s ON s.id = m.session JOIN session_info i ON i.session = s.id"
-    " WHERE m.retracted = 0 AND i.settings IS NOT NULL AND (?1 IS NULL OR s.name = ?1)"
+    " JOIN session_info i ON i.session = m.session"
+    " WHERE m.retracted = 0 AND i.settings IS NOT NULL"
+    " AND (?1 IS NULL OR i.name = ?1)"
 )
 _BY_RANK: Final = (
     "SELECT m.id FROM word_index w JOIN document d ON d.fact = w.rowid"
@@ -262,8 +263,8 @@ def _matching(
 
 def _hits(db: apsw.Connection, found: list[int], words: list[str]) -> list[MessageHit]:
     sql = (
-        f"SELECT {COLUMNS}, s.name, i.settings FROM message m"
-        " JOIN session s ON s.id = m.session JOIN session_info i ON i.session = s.id"
+        f"SELECT {COLUMNS}, i.name, i.settings FROM message m"
+        " JOIN session_info i ON i.session = m.session"
         " WHERE m.id IN (SELECT value FROM json_each(?))"
     )
     kept = rows(db, sql, f"[{','.join(map(str, found))}]")
