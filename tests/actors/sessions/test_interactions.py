@@ -359,6 +359,23 @@ async def test_answers_that_wait_for_a_run_are_bounded(tmp_path, monkeypatch):
         assert probe.calls == [{"n": 1}]
 
 
+async def test_a_second_answer_does_not_wait_for_the_run_of_the_first(tmp_path):
+    probe = Probe(permission="?", gate=trio.Event())
+    async with open_stage(tmp_path, replies(ASK, DONE), probe) as stage:
+        turn = Turn(stage)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(turn.run)
+            (asked,) = await turn.asked()
+            await stage.session.answer(asked.id, Grant())
+            await probe.reached.wait()
+            with trio.fail_after(1), pytest.raises(InteractionError) as refused:
+                await stage.session.answer(asked.id, Deny())
+            assert refused.value.code == "already_answered"
+            assert probe.gate is not None
+            probe.gate.set()
+        assert probe.calls == [{"n": 1}]
+
+
 async def test_a_paused_session_rests_after_its_settings_changed(tmp_path):
     async with open_stage(tmp_path, replies(ASK), Probe(permission="?")) as stage:
         turn = Turn(stage)

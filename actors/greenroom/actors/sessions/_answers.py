@@ -126,6 +126,14 @@ def _first(blocks: Sequence[Block], interaction_id: str) -> ActionBlock:
     return waiting[0]
 
 
+def ended_action(message: MessageRecord, interaction_id: str) -> ActionBlock | None:
+    """Return the interaction of that id if it has its answer, or has ended."""
+    for block in message.blocks:
+        if isinstance(block, ActionBlock) and block.id == interaction_id:
+            return None if block.status == "pending" else block
+    return None
+
+
 def too_late(action: ActionBlock) -> InteractionError:
     """Return what an answer to *action*, which has ended, is refused with."""
     if action.end == "expired":

@@ -31,7 +31,7 @@ from greenroom.protocol import (
     safe_text,
 )
 
-from ._answers import Answered, answer, expire
+from ._answers import Answered, answer, ended_action, expire, too_late
 from ._compaction import with_compaction
 from ._granting import Granting
 from ._held import HeldAnswers
@@ -292,12 +292,19 @@ class Work:
             await self._pause(ctx)
 
     async def answer_or_hold(self, ask: Ask[Any], ctx: Context[Any]) -> None:
-        """Take an answer; while a run goes on it waits for its end."""
+        """Take an answer; while a run goes on it waits for its end.
+
+        Unless somebody was faster: what has its answer gets no other one.
+        """
         turn = self.session.turn
-        if turn is not None and turn.ref is not None:
-            self.held.hold(ask)
-            return
         request = cast("AnswerInteraction", ask.request)
+        if turn is not None and turn.ref is not None:
+            ended = ended_action(turn.message, request.interaction_id)
+            if ended is None:
+                self.held.hold(ask)
+            else:
+                ask.reply.set_error(too_late(ended))
+            return
         try:
             self._check_provider()
             # Before anything is recorded: what follows needs all of it.
