@@ -184,6 +184,7 @@ export interface AssessMove {
 export interface Attach {
   sessionId: string;
   after?: number | null;
+  incarnation?: string | null;
 }
 
 /**
@@ -1106,6 +1107,7 @@ export interface SkillList {
 export interface Snapshot {
   sessionId: string;
   seq: number;
+  incarnation: string;
   settings: SessionSettings;
   state: "error" | "generating" | "idle";
   statusVersion: number;

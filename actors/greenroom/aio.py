@@ -62,6 +62,8 @@ class Follower:
 
     snapshot: Snapshot | None
     """What there was; ``None`` when a cursor was given."""
+    incarnation: str
+    """Which tape of the session it is; its cursors are of this one."""
     _events: AsyncStream[Event]
 
     def __aiter__(self) -> Follower:
@@ -123,21 +125,24 @@ class SessionHandle:
     interactions = awaiting(TrioSessionHandle.interactions)
 
     @asynccontextmanager
-    async def follow(self, *, after: int | None = None) -> AsyncGenerator[Follower]:
+    async def follow(
+        self, *, after: int | None = None, incarnation: str | None = None
+    ) -> AsyncGenerator[Follower]:
         """Watch the session: a snapshot, or what came after a cursor, then live.
 
         What is not read waits in the engine, up to its bound. For one task.
 
         Raises:
-            UnknownCursorError: the cursor is beyond the tape's end.
+            UnknownCursorError: the cursor is beyond the tape's end, or of another
+                *incarnation* of it: the session was cleared since.
             SessionNotFoundError: there is no such session.
         """
         async with open_async_stream(
             self.remote.portal,
-            lambda: self.remote.thing.follow(after=after),
+            lambda: self.remote.thing.follow(after=after, incarnation=incarnation),
             TrioFollower.batch,
         ) as (follower, events):
-            yield Follower(follower.snapshot, events)
+            yield Follower(follower.snapshot, follower.incarnation, events)
 
 
 @final

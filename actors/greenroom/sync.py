@@ -61,6 +61,8 @@ class Follower:
 
     snapshot: Snapshot | None
     """What there was; ``None`` when a cursor was given."""
+    incarnation: str
+    """Which tape of the session it is; its cursors are of this one."""
     _events: BlockingStream[Event]
 
     def __iter__(self) -> Follower:
@@ -122,21 +124,24 @@ class SessionHandle:
     interactions = blocking(TrioSessionHandle.interactions)
 
     @contextmanager
-    def follow(self, *, after: int | None = None) -> Generator[Follower]:
+    def follow(
+        self, *, after: int | None = None, incarnation: str | None = None
+    ) -> Generator[Follower]:
         """Watch the session: a snapshot, or what came after a cursor, then live.
 
         What is not read waits in the engine, up to its bound. For one thread.
 
         Raises:
-            UnknownCursorError: the cursor is beyond the tape's end.
+            UnknownCursorError: the cursor is beyond the tape's end, or of another
+                *incarnation* of it: the session was cleared since.
             SessionNotFoundError: there is no such session.
         """
         with open_blocking_stream(
             self.remote.portal,
-            lambda: self.remote.thing.follow(after=after),
+            lambda: self.remote.thing.follow(after=after, incarnation=incarnation),
             TrioFollower.batch,
         ) as (follower, events):
-            yield Follower(follower.snapshot, events)
+            yield Follower(follower.snapshot, follower.incarnation, events)
 
 
 @final

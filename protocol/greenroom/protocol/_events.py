@@ -295,6 +295,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     session_id: SessionId
     seq: int
+    incarnation: str
+    """Of the tape; one that was cleared begins anew, and counts from 1 again."""
     settings: SessionSettings
     state: SessionState
     status_version: int

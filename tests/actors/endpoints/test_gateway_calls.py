@@ -130,7 +130,9 @@ class Follows:
     detached: list[str] = attrs.field(factory=list)
     error: BaseException | None = None
 
-    async def attach(self, session_id: SessionId, after: int | None) -> Attached:
+    async def attach(
+        self, session_id: SessionId, after: int | None, incarnation: str | None
+    ) -> Attached:
         await trio.lowlevel.checkpoint()
         self.attached.append((session_id, after))
         if self.error is not None:

@@ -126,7 +126,12 @@ async def test_attaching_again_replaces_and_detaching_ends_what_is_told(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("cursor", "code"), [({"after": 10_000}, "unknown_cursor"), ({}, None)]
+    ("cursor", "code"),
+    [
+        ({"after": 10_000}, "unknown_cursor"),
+        ({"after": 1, "incarnation": "another"}, "unknown_cursor"),
+        ({}, None),
+    ],
 )
 async def test_a_cursor_of_another_session_is_refused(tmp_path, cursor, code):
     async with (
@@ -162,6 +167,22 @@ async def test_an_unloaded_session_is_followed_on_when_it_works_again(tmp_path):
         await client.until_idle(2)
         assert told(client) == durable(stage, attached["seq"])
         assert client.told(ENDED) == []
+
+
+async def test_followers_of_a_cleared_session_begin_anew_however_small_their_cursor(
+    tmp_path,
+):
+    async with (
+        open_stage(tmp_path, replies(DONE)) as stage,
+        served(stage.engine) as gateway,
+        connected(gateway) as client,
+    ):
+        # New, it has a cursor that the tape which a clear begins reaches at once.
+        await client.call("_greenroom/session/attach", sessionId=stage.session.id)
+        await stage.session.clear()
+        await client.until(lambda: client.told(ENDED))
+        (ended,) = client.told(ENDED)
+        assert ended == {"sessionId": stage.session.id, "reason": "rewound"}
 
 
 async def test_followers_of_a_deleted_session_are_told_that_it_is(tmp_path):

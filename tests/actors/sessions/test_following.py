@@ -134,6 +134,44 @@ async def test_a_cursor_that_is_none_of_the_tape_is_refused(tmp_path, after):
             assert feed.snapshot is None
 
 
+async def test_a_cursor_from_before_a_clear_is_refused_however_far_the_tape_is(
+    tmp_path,
+):
+    async with open_stage(tmp_path, replies(DONE, DONE, DONE)) as stage:
+        session = stage.session
+        await session.prompt("one")
+        async with session.follow() as feed:
+            assert feed.snapshot is not None
+            before = feed.snapshot
+        known = {"after": before.seq, "incarnation": before.incarnation}
+        async with session.follow(**known) as feed:
+            assert feed.snapshot is None
+        await session.clear()
+        await session.prompt("two")
+        await session.prompt("three")
+        async with session.follow() as feed:
+            assert feed.snapshot is not None
+            assert feed.snapshot.seq > before.seq
+            assert feed.snapshot.incarnation != before.incarnation
+        with pytest.raises(UnknownCursorError, match="was cleared since"):
+            async with session.follow(**known):
+                pass
+
+
+async def test_a_replay_does_not_go_on_in_the_tape_that_a_clear_began(tmp_path):
+    async with open_stage(tmp_path, replies(DONE, DONE)) as stage:
+        session = stage.session
+        await session.prompt("one")
+        async with session.follow(after=0) as feed:
+            await session.clear()
+            await session.prompt("two")
+            with pytest.raises(UnknownCursorError, match="was cleared since"):
+                await anext(feed)
+        async with session.follow(after=0) as feed:
+            await stage.engine.delete_session(session.id)
+            assert [event async for event in feed if getattr(event, "seq", 0)] == []
+
+
 async def test_what_is_too_large_for_the_tape_is_cut_for_everybody_alike(tmp_path):
     probe = Probe(body=large_result)
     # Together too large for a fact.

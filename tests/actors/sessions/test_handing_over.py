@@ -55,9 +55,10 @@ async def followed(stage) -> Followed:
     await stage.session.prompt("one")
     hub = _hub.Hub(stage.session.id)
     feed = hub.open_feed()
-    head = stage.tape()[-1].seq
+    head, begun = stage.tape()[-1].seq, stage.tape()[0].fact.source_id
+    readers = stage.session._readers
     follower = Follower(
-        None, feed, stage.session._readers, 0, head, lambda: hub.drop_feed(feed)
+        None, begun, feed, readers, 0, head, lambda: hub.drop_feed(feed)
     )
     events = [event for entry in stage.tape() for event in events_of(entry)]
     seqs = [seq for e in events if (seq := Told(e).seq) is not None]
@@ -116,10 +117,9 @@ async def test_a_sink_is_told_that_the_session_is_gone_but_not_that_it_left(tmp_
 
 async def followed_again(stage) -> Followed:
     hub = _hub.Hub(stage.session.id)
-    feed = hub.open_feed()
-    follower = Follower(
-        None, feed, stage.session._readers, 0, 1, lambda: hub.drop_feed(feed)
-    )
+    feed, begun = hub.open_feed(), stage.tape()[0].fact.source_id
+    readers = stage.session._readers
+    follower = Follower(None, begun, feed, readers, 0, 1, lambda: hub.drop_feed(feed))
     return Followed(hub, feed, follower, [], 1)
 
 

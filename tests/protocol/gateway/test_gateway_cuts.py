@@ -257,6 +257,7 @@ def test_an_attachment_with_everything_at_its_longest_goes_into_a_frame():
         Snapshot(
             session_id=S,
             seq=99,
+            incarnation="i",
             settings=msgspec.structs.replace(SETTINGS, system_prompt="p" * 200_000),
             state="idle",
             status_version=0,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ._beginning import (
     Beginning as Beginning,
+    incarnation_of as incarnation_of,
     read_beginning as read_beginning,
     read_boundary as read_boundary,
 )

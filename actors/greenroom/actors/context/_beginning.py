@@ -66,14 +66,19 @@ def read_beginning(reader: TapeReader, scope: SessionId) -> Beginning:
     pressure = reader.named(scope, CONTEXT_PRESSURE, limit=1)
     answered = 0 if boundary is None else boundary.entry
     pressed = any(entry.seq > answered for entry in pressure)
-    return Beginning(_incarnation(reader, scope), boundary, pressed)
+    return Beginning(incarnation_of(reader, scope), boundary, pressed)
 
 
 class _Start(msgspec.Struct, frozen=True):
     incarnation: str
 
 
-def _incarnation(reader: TapeReader, scope: SessionId) -> str:
+def incarnation_of(reader: TapeReader, scope: SessionId) -> str:
+    """Return which tape of the session *scope* this is; clearing begins another one.
+
+    Raises:
+        CorruptStoreError: the tape has no first entry that says it.
+    """
     first = reader.page(scope, 0, 1).entries
     try:
         return msgspec.json.decode(first[0].fact.meta, type=_Start).incarnation

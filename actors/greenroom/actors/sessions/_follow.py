@@ -16,6 +16,7 @@ import attrs
 import msgspec
 
 from greenroom.actors.backend import ActiveRun
+from greenroom.actors.context import incarnation_of
 from greenroom.protocol import (
     Event,
     GreenroomError,
@@ -28,7 +29,7 @@ from greenroom.protocol import (
     events_of,
     item_kind,
 )
-from greenroom.storage import Reader, SessionRow
+from greenroom.storage import Page, Reader, SessionRow
 
 from ._hub import Feed, Hub, Sink, SlowWatcherError, Told
 from ._ports import StoreReaders
@@ -43,7 +44,7 @@ SLICE: Final = 256
 
 
 class UnknownCursorError(GreenroomError):
-    """The cursor is none of this session: nothing has that sequence number yet."""
+    """The cursor is none of this tape: beyond its end, or of one that was cleared."""
 
     code = "unknown_cursor"
     hint = "follow without a cursor to begin with a snapshot"
@@ -52,6 +53,7 @@ class UnknownCursorError(GreenroomError):
 @attrs.frozen
 class _Seen:
     row: SessionRow
+    incarnation: str
     messages: list[MessageRecord]
     plan: Plan | None
     inputs: tuple[PendingInput, ...]
@@ -69,6 +71,8 @@ class Follower:
     """
 
     snapshot: Snapshot | None
+    incarnation: str
+    """Which tape of the session it is; its cursors are of this one."""
     _feed: Feed
     _readers: StoreReaders
     _after: int
@@ -87,6 +91,7 @@ class Follower:
 
         Raises:
             SlowWatcherError: too far behind; follow again.
+            UnknownCursorError: it was cleared before all of it was read.
         """
         if not await self._fill():
             raise StopAsyncIteration
@@ -99,6 +104,7 @@ class Follower:
 
         Raises:
             SlowWatcherError: too far behind; follow again.
+            UnknownCursorError: it was cleared before all of it was read.
         """
         await self._fill()
         events = [told.event for told in self._ready]
@@ -116,6 +122,7 @@ class Follower:
         Raises:
             SlowWatcherError: so much happened meanwhile that it has to begin anew,
                 after ``seq``.
+            UnknownCursorError: it was cleared before all of it was told.
         """
         while True:
             await room()
@@ -153,7 +160,11 @@ class Follower:
 
     async def _replay(self) -> list[Told]:
         after, session_id = self._after, self._feed.session_id
-        page = await self._readers.read(lambda r: r.page(session_id, after, PAGE))
+        page, incarnation = await self._readers.read(
+            lambda reader: _next_page(reader, session_id, after)
+        )
+        if incarnation not in (None, self.incarnation):
+            raise _cleared(session_id, after)
         # The tape may have grown; what is beyond comes from the feed.
         entries = [entry for entry in page.entries if entry.seq <= self._replay_to]
         self._after = entries[-1].seq if entries else self._replay_to
@@ -174,15 +185,22 @@ def _told(events: tuple[Event, ...]) -> list[Told]:
 
 @asynccontextmanager
 async def follow(
-    sessions: Sessions, readers: StoreReaders, session_id: SessionId, after: int | None
+    sessions: Sessions,
+    readers: StoreReaders,
+    session_id: SessionId,
+    after: int | None,
+    incarnation: str | None = None,
 ) -> AsyncGenerator[Follower]:
     """Follow one session, loaded or not, from *after* or from a snapshot.
 
+    With *incarnation*, *after* is a cursor of that tape.
+
     Raises:
         SessionNotFoundError: there is no such session.
-        UnknownCursorError: *after* is beyond the end of the tape, or negative.
+        UnknownCursorError: *after* is beyond the end of the tape, or negative, or of
+            another tape.
     """
-    follower = await start_following(sessions, readers, session_id, after)
+    follower = await start_following(sessions, readers, session_id, after, incarnation)
     try:
         yield follower
     finally:
@@ -190,7 +208,11 @@ async def follow(
 
 
 async def start_following(
-    sessions: Sessions, readers: StoreReaders, session_id: SessionId, after: int | None
+    sessions: Sessions,
+    readers: StoreReaders,
+    session_id: SessionId,
+    after: int | None,
+    incarnation: str | None = None,
 ) -> Follower:
     """Return a follower that the caller has to close; otherwise as `follow`."""
     hub = sessions.hub(session_id)
@@ -206,12 +228,14 @@ async def start_following(
         # that was read are one moment.
         active = _active(sessions, session_id)
         _catch_up(hub, feed, active)
-        head = seen.row.head
+        head, tape = seen.row.head, seen.incarnation
         if after is None:
             snapshot = _snapshot(hub, seen, active)
-            return Follower(snapshot, feed, readers, head, head, release)
+            return Follower(snapshot, tape, feed, readers, head, head, release)
+        if incarnation not in (None, tape):
+            raise _cleared(session_id, after)
         if 0 <= after <= head:
-            return Follower(None, feed, readers, after, head, release)
+            return Follower(None, tape, feed, readers, after, head, release)
         raise UnknownCursorError(
             f"can't follow after {after}: the tape of session "
             f"{session_id[:80]!r} ends at {head}"
@@ -221,13 +245,28 @@ async def start_following(
         raise
 
 
+def _next_page(
+    reader: Reader, session_id: SessionId, after: int
+) -> tuple[Page, str | None]:
+    page = reader.page(session_id, after, PAGE)
+    # Of a session that is gone there is neither.
+    return page, incarnation_of(reader, session_id) if page.entries else None
+
+
+def _cleared(session_id: SessionId, after: int) -> UnknownCursorError:
+    return UnknownCursorError(
+        f"can't follow after {after}: session {session_id[:80]!r} was cleared since"
+    )
+
+
 def _look(reader: Reader, session_id: SessionId) -> _Seen:
     row = reader.session(session_id)
     if row is None:
         raise SessionNotFoundError(session_id)
     messages = reader.messages(session_id, None, SNAPSHOT_MESSAGES)
     inputs = reader.pending_inputs(session_id).rows
-    return _Seen(row, messages, reader.plan(session_id), inputs)
+    incarnation = incarnation_of(reader, session_id)
+    return _Seen(row, incarnation, messages, reader.plan(session_id), inputs)
 
 
 def _active(sessions: Sessions, session_id: SessionId) -> ActiveRun | None:
@@ -246,6 +285,7 @@ def _snapshot(hub: Hub, seen: _Seen, active: ActiveRun | None) -> Snapshot:
     return Snapshot(
         session_id=seen.row.id,
         seq=seen.row.head,
+        incarnation=seen.incarnation,
         settings=seen.row.settings,
         state=hub.state,
         status_version=hub.version,

@@ -89,12 +89,15 @@ class SessionHandle:
         loaded = self._sessions.loaded(self.id)
         return None if loaded is None else loaded.session.settings
 
-    async def prompt(self, content: Content, *, command_id: str = "") -> TurnResult:
+    async def prompt(
+        self, content: Content, *, command_id: str = "", detached: bool = False
+    ) -> TurnResult:
         """Send a message and return when the turn ends; a pause is not the end.
 
         The message is durable before anything is done about it. A *command_id* makes
         sending it again safe: the same id with the same content is one turn.
-        Cancelling this call stops the turn; a question that waits stays open.
+        Cancelling this call stops the turn; a question that waits stays open. If it is
+        *detached* the turn is the engine's alone, and cancelling ends only the waiting.
 
         Raises:
             TurnRefusedError: not taken, nothing was written.
@@ -108,8 +111,9 @@ class SessionHandle:
             # Outside the gate: a deletion ends a turn, however long, and awaits none.
             return await self._send(Prompt(parts, command_id))
         except trio.Cancelled:
-            stop = CancelTurn(CancelCause.PARENT, command_id)
-            self._tell(stop, key=("cancel", command_id))
+            if not detached:
+                stop = CancelTurn(CancelCause.PARENT, command_id)
+                self._tell(stop, key=("cancel", command_id))
             raise
 
     async def submit(self, content: Content, *, command_id: str = "") -> AcceptedInput:
@@ -306,17 +310,23 @@ class SessionHandle:
         await self._sessions.close(self.id)
 
     def follow(
-        self, *, after: int | None = None
+        self, *, after: int | None = None, incarnation: str | None = None
     ) -> AbstractAsyncContextManager[Follower]:
         """Watch the session: a snapshot, or what came after a cursor, then live.
 
-        Entering raises `UnknownCursorError` for a cursor beyond the tape's end.
+        Entering raises `UnknownCursorError` for a cursor beyond the tape's end, and
+        for one of another *incarnation* than the tape's: a snapshot says its own, and
+        a session that was cleared since has another, and counts from 1 again.
         """
-        return follow(self._sessions, self._readers, self.id, after)
+        return follow(self._sessions, self._readers, self.id, after, incarnation)
 
-    async def start_following(self, *, after: int | None = None) -> Follower:
+    async def start_following(
+        self, *, after: int | None = None, incarnation: str | None = None
+    ) -> Follower:
         """Return what `follow` enters; the caller has to close it."""
-        return await start_following(self._sessions, self._readers, self.id, after)
+        return await start_following(
+            self._sessions, self._readers, self.id, after, incarnation
+        )
 
     async def messages(
         self, *, before: int | None = None, limit: int = 100
@@ -351,12 +361,13 @@ class SessionHandle:
         return trail.hops
 
     async def stamp(
-        self, command_id: str, *, endpoint: str, connection: str = ""
-    ) -> None:
+        self, command_id: str = "", *, endpoint: str, connection: str = ""
+    ) -> str:
         """Record, as a hop of its message, through which endpoint a command came.
 
         For whoever passes the prompts of others on, before it sends the prompt with
-        that *command_id*. Loads the session; a record that can't be kept is logged.
+        the id that is returned: *command_id*, or a fresh one. Loads the session; a
+        record that can't be kept is logged.
 
         Raises:
             SessionNotFoundError, SessionHeldError, BeingDeletedError: as in opening it.
@@ -364,8 +375,9 @@ class SessionHandle:
         loaded = await self._sessions.open(self.id)
         record = loaded.session.ports.record
         at = self._sessions.world.clock.now()
-        message_id = MessageId(command_id)
+        message_id = MessageId(command_id or self._ids.uuid())
         record.append_soon([endpoint_fact(message_id, endpoint, connection, at=at)])
+        return message_id
 
     async def _page(self, after: int) -> Page:
         return await self._readers.read(lambda r: r.page(self.id, after, _PAGE))

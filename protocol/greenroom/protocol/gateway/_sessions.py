@@ -128,6 +128,8 @@ class Attach(
     session_id: Id
     after: Place | None = None
     """What this client has seen; absent: begin with a snapshot."""
+    incarnation: Id | None = None
+    """The snapshot's that ``after`` goes on from: after a clear it is refused."""
 
 
 class Cut(

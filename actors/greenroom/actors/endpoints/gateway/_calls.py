@@ -137,7 +137,9 @@ class Calls:
         try:
             # The connection may have ended meanwhile, and given up what it knew of.
             self._check_open()
-            attached = await self._attacher.attach(session_id, asked.after)
+            attached = await self._attacher.attach(
+                session_id, asked.after, asked.incarnation
+            )
             self._check_open()
         except BaseException:
             self._attacher.detach(session_id)

@@ -43,10 +43,12 @@ class SessionPort(Protocol):
     def id(self) -> SessionId: ...
 
     async def stamp(
-        self, command_id: str, *, endpoint: str, connection: str = ""
-    ) -> None: ...
+        self, command_id: str = "", *, endpoint: str, connection: str = ""
+    ) -> str: ...
 
-    async def prompt(self, content: Content, *, command_id: str = "") -> TurnResult: ...
+    async def prompt(
+        self, content: Content, *, command_id: str = "", detached: bool = False
+    ) -> TurnResult: ...
 
     async def queue(
         self, content: Content, *, command_id: str = ""
@@ -101,10 +103,12 @@ class SessionPort(Protocol):
     async def interactions(self) -> tuple[ActionBlock, ...]: ...
 
     def follow(
-        self, *, after: int | None = None
+        self, *, after: int | None = None, incarnation: str | None = None
     ) -> AbstractAsyncContextManager[Follower]: ...
 
-    async def start_following(self, *, after: int | None = None) -> Follower: ...
+    async def start_following(
+        self, *, after: int | None = None, incarnation: str | None = None
+    ) -> Follower: ...
 
 
 class EnginePort(Protocol):
@@ -173,7 +177,9 @@ Handler = Callable[[EnginePort, Any], Awaitable[msgspec.Struct]]
 class Attacher(Protocol):
     """What follows sessions for one connection."""
 
-    async def attach(self, session_id: SessionId, after: int | None) -> Attached:
+    async def attach(
+        self, session_id: SessionId, after: int | None, incarnation: str | None
+    ) -> Attached:
         """Follow a session; what was followed of it before is replaced.
 
         Its events are told after what this returns was sent.

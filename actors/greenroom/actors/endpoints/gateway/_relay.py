@@ -69,7 +69,9 @@ class ReplacedError(GreenroomError):
 class Followed(Protocol):
     """A session, as its handle shows it."""
 
-    async def start_following(self, *, after: int | None = None) -> Follower:
+    async def start_following(
+        self, *, after: int | None = None, incarnation: str | None = None
+    ) -> Follower:
         """Return a follower that the caller closes."""
         ...
 
@@ -97,6 +99,8 @@ class _Attachment:
     follower: Follower | None = None
     after: int = 0
     """The connection was told everything up to here."""
+    incarnation: str | None = None
+    """Which tape of the session that is a place of."""
     result: Attached | None = None
     """Until it is on its way, nothing may be told."""
     scope: trio.CancelScope | None = None
@@ -136,8 +140,10 @@ class Relay:
         factory=dict[SessionId, _Attachment], init=False
     )
 
-    async def attach(self, session_id: SessionId, after: int | None) -> Attached:
-        """Follow a session from *after*, or from a snapshot.
+    async def attach(
+        self, session_id: SessionId, after: int | None, incarnation: str | None
+    ) -> Attached:
+        """Follow a session from *after*, on that tape of it, or from a snapshot.
 
         What was followed of it before is replaced. Its events are told when `answered`
         was called with what this returns.
@@ -150,7 +156,9 @@ class Relay:
         self.detach(session_id)
         if len(self._attached) >= MAX_ATTACHED:
             raise TooManyAttachedError
-        new = self._attached[session_id] = _Attachment(session_id, self)
+        new = self._attached[session_id] = _Attachment(
+            session_id, self, incarnation=incarnation
+        )
         try:
             new.result = await self._begin(new, after)
         except BaseException:
@@ -184,7 +192,9 @@ class Relay:
 
     async def _begin(self, new: _Attachment, after: int | None) -> Attached:
         session = self._session(new.session_id)
-        follower = await session.start_following(after=after)
+        follower = await session.start_following(
+            after=after, incarnation=new.incarnation
+        )
         snapshot = follower.snapshot
         try:
             messages = (
@@ -198,7 +208,7 @@ class Relay:
         if not self._holds(new):
             follower.close()
             raise ReplacedError(new.session_id)
-        new.follower = follower
+        new.follower, new.incarnation = follower, follower.incarnation
         new.after = snapshot.seq if snapshot is not None else after or 0
         waiting = interactions_of(new.session_id, messages[-NEWEST:])
         return attached(snapshot, new.after, waiting)
@@ -248,7 +258,9 @@ class Relay:
 
     async def _follow_again(self, attachment: _Attachment) -> None:
         session = self._session(attachment.session_id)
-        attachment.follower = await session.start_following(after=attachment.after)
+        attachment.follower = await session.start_following(
+            after=attachment.after, incarnation=attachment.incarnation
+        )
         if not self._holds(attachment):
             attachment.stop_following()
 

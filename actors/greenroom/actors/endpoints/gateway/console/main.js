@@ -200,6 +200,7 @@ async function attach(after = app.model.seq) {
   const round = ++app.attach;
   const params = { sessionId: model.id };
   if (after != null) params.after = after;
+  if (after != null && model.incarnation) params.incarnation = model.incarnation;
   if (after != null) model.resume();
   let attached;
   try {

@@ -16,6 +16,8 @@ export class SessionModel {
   constructor(id) {
     this.id = id;
     this.seq = null;
+    /** Which tape `seq` is a place of; a session that is cleared gets another one. */
+    this.incarnation = null;
     this.dirty = allDirty();
     this.#empty();
   }
@@ -46,6 +48,7 @@ export class SessionModel {
       for (const message of snapshot.messages) this.#merge(message);
       for (const input of snapshot.inputs ?? []) this.inputs.set(input.id, input);
       this.seq = seq;
+      this.incarnation = snapshot.incarnation;
     }
     this.noteCuts(cut);
     this.setInteractions(interactions);
