@@ -95,6 +95,19 @@ async def test_a_token_that_does_not_come_is_not_waited_for(tmp_path, autojump_c
         assert spent == pytest.approx(_connection.AUTHENTICATE_SECONDS, abs=3)
 
 
+async def test_what_is_no_message_gives_no_more_time_for_the_token(
+    tmp_path, autojump_clock
+):
+    async with (
+        open_stage(tmp_path, replies()) as stage,
+        served(stage.engine, GUARDED) as gateway,
+        connected(gateway) as client,
+    ):
+        await client.websocket.send_message(b"binary")
+        with trio.fail_after(_connection.AUTHENTICATE_SECONDS + 3):
+            assert await until_closed(client) == CloseCode.TIMED_OUT
+
+
 async def test_who_has_not_said_who_it_is_waits_where_the_oldest_has_to_go(
     tmp_path, monkeypatch
 ):

@@ -149,8 +149,9 @@ class GatewayConnection:
                 if self._scopes is not None:
                     self._admitted()
                     waiting.deadline = float("inf")
-                message = await websocket.get_message()
-                self._take(message)
+                # What is no message does not say who the client is.
+                while self._known is None and not self._reading.cancel_called:
+                    self._take(await websocket.get_message())
             if waiting.cancelled_caught:
                 self.close(CloseCode.TIMED_OUT, "authenticate first")
             while not self._reading.cancel_called:

@@ -72,6 +72,11 @@ STOP_SECONDS: Final = 5.0
 READ_BYTES: Final = 4_096
 _PINGS_AT_ONCE: Final = 64
 
+_ONCE: Final = frozenset(
+    {"authorization", "origin", "sec-websocket-key", "sec-websocket-version", "upgrade"}
+)
+"""Headers of an upgrade that are there once, so that all mean the same one."""
+
 
 @final
 @attrs.define(eq=False)
@@ -262,6 +267,8 @@ class Gateway:
     def _judge_upgrade(self, head: Head) -> Answer | None:
         if not head.wants_websocket or head.method != "GET":
             return Answer.text(426, "WebSocket is spoken here", Upgrade="websocket")
+        if (problem := _problem_with(head)) is not None:
+            return Answer.text(400, problem)
         if not self._access.allows_origin(head.header("origin"), head.header("host")):
             return Answer.text(403, "pages of that origin may not connect")
         if head.bearer is not None and self._access.scopes_of(head.bearer) is None:
@@ -377,6 +384,24 @@ async def _shake_hands(
         headers = [(b"Acp-Connection-Id", connection_id.encode())]
         return await request.accept(extra_headers=headers)
     return None
+
+
+def _problem_with(head: Head) -> str | None:
+    # What the library would stumble over, or take another one of than was judged.
+    named = [(name, value) for name, value in head.headers if _is_judged(name)]
+    if not all(value.isascii() for _, value in named):
+        return "a header of the upgrade is not ASCII"
+    once = Counter(name for name, _ in named if name in _ONCE)
+    if any(count > 1 for count in once.values()):
+        return "a header of the upgrade is there twice"
+    tokens = (value for name, value in named if name == "connection")
+    if "upgrade" not in (t.strip().lower() for v in tokens for t in v.split(",")):
+        return "an upgrade needs the header Connection: Upgrade"
+    return None
+
+
+def _is_judged(name: str) -> bool:
+    return name in _ONCE or name == "connection" or name.startswith("sec-websocket-")
 
 
 def _has_key(head: Head) -> bool:
