@@ -86,7 +86,7 @@ class FakeSession:
         self.result = result if is_error else TurnResult(result)
         self.done.set()
 
-    async def prompt(self, content: Any) -> TurnResult:
+    async def prompt(self, content: Any, *, detached: bool = False) -> TurnResult:
         self.did.append("prompt")
         self.prompted.set()
         await self.done.wait()

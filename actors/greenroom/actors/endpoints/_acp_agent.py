@@ -164,6 +164,8 @@ class Agent:
     check: Callable[[str], None] = _allow_all
     """Raises what a method is refused with that the client may not use."""
     connection: Connection = attrs.field(factory=Connection)
+    detached: bool = False
+    """Its turns are not stopped with `_turns`; they are the engine's."""
     _initialized: bool = attrs.field(default=False, init=False)
     _sessions: dict[str, _OpenSession] = attrs.field(
         factory=dict[str, _OpenSession], init=False
@@ -401,7 +403,14 @@ class Agent:
         settings = opened.handle.settings or opened.settings
         focus = _focus_of(parts)
         turn = (
-            AcpTurn(opened.handle, self, parts, v1.Narration(settings), title)
+            AcpTurn(
+                opened.handle,
+                self,
+                parts,
+                v1.Narration(settings),
+                title,
+                detached=self.detached,
+            )
             if focus is None
             else AcpCompaction(opened.handle, self, focus)
         )

@@ -80,6 +80,8 @@ class AcpTurn:
     narration: v1.Narration
     title: str = ""
     """What the session is to be called from now on; empty: as before."""
+    detached: bool = False
+    """Cancelling `run` does not stop the turn."""
     _wanted_stop: trio.Event = attrs.field(factory=trio.Event, init=False)
     _following: trio.Event = attrs.field(factory=trio.Event, init=False)
     _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -170,7 +172,7 @@ class AcpTurn:
         if self.title:
             await self.session.configure(title=self.title)
         if not self._wanted_stop.is_set():
-            self._result = await self.session.prompt(self.parts)
+            self._result = await self.session.prompt(self.parts, detached=self.detached)
             with trio.move_on_after(CATCH_UP_SECONDS):
                 while not self._left and self._ended != self._result.message.id:
                     await self._next_event()

@@ -31,8 +31,13 @@ class AgentSession(Protocol):
         """Its settings, while it is loaded."""
         ...
 
-    async def prompt(self, content: Sequence[TextPart | ImagePart]) -> TurnResult:
-        """Send a message and return when the turn ends."""
+    async def prompt(
+        self, content: Sequence[TextPart | ImagePart], *, detached: bool = False
+    ) -> TurnResult:
+        """Send a message and return when the turn ends.
+
+        Cancelling it stops the turn, unless that is *detached*.
+        """
         ...
 
     async def answer(self, interaction_id: str, answer: Answer) -> None:

@@ -34,7 +34,10 @@ _TEXT_CHARS: Final = 200_000
 
 async def _prompt(engine: EnginePort, asked: SendPrompt) -> PromptResult:
     session = await _stamped(engine, asked)
-    turn = await session.prompt(asked.content, command_id=asked.command_id)
+    # The turn is the engine's: a gateway that stops only waits no longer.
+    turn = await session.prompt(
+        asked.content, command_id=asked.command_id, detached=True
+    )
     return PromptResult(
         message_id=turn.message.id,
         outcome=turn.outcome,

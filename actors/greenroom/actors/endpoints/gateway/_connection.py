@@ -63,7 +63,7 @@ class House:
     info: AgentInfo
     access: Access
     turns: trio.Nursery
-    """The gateway's: where prompts go on without their client."""
+    """The gateway's: where prompts are waited for without their client."""
     counted: Callable[[], Mapping[str, float]]
     """What the gateway counts itself, by name."""
 
@@ -221,6 +221,7 @@ class GatewayConnection:
             extension=self,
             check=self._check,
             connection=Connection(max_open=MAX_UNANSWERED),
+            detached=True,
         )
         told = Authenticated(client.id, scopes_in(scopes), resumed)
         return _Known(calls, agent, None if asked is None else told)

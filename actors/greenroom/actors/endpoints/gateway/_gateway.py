@@ -88,7 +88,7 @@ class Gateway:
     port: int
     _access: Access
     _nursery: trio.Nursery
-    """Where connections are served, and prompts go on."""
+    """Where connections are served, and prompts are waited for."""
     _max_connections: int
     _ids: Ids
     _page: Mapping[str, PageFile] = attrs.field(factory=load_page, init=False)

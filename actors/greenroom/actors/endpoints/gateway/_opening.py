@@ -90,8 +90,8 @@ async def open_gateway(
 ) -> AsyncGenerator[Gateway]:
     """Let clients use *engine* over WebSocket, and show its console in a browser.
 
-    Leaving it stops accepting, tells clients with close code 1001, and stops the turns
-    that were prompted through it; a question that waits stays open.
+    Leaving it stops accepting and tells clients with close code 1001. Turns are the
+    engine's and go on; they are stopped when that is closed.
 
     Args:
         engine: a running engine; it is not closed.

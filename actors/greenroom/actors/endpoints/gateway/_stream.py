@@ -18,7 +18,15 @@ from ._frames import FrameOutbox
 CLOSE_SECONDS: Final = 2.0
 """How long the last frames may take, when a connection ends."""
 
+LINGER_SECONDS: Final = 1.0
+"""How long a client that was refused may go on sending, so that it is told why: a
+connection that is closed with bytes unread takes the last frame away from it."""
+
+_READ_BYTES: Final = 65_536
 _CLOSE_FRAME: Final = 0x80 | Opcode.CLOSE
+
+_REFUSALS: Final = frozenset({1002, 1003, 1007, 1009})
+"""Codes with which the library closes because of what it read; it reads no more then."""
 
 
 @final
@@ -31,6 +39,10 @@ class WebSocketStream(trio.abc.Stream):
     _unread: bytes
     heard_at: float
     """When something was received for the last time."""
+    _refused: bool = attrs.field(default=False, init=False)
+    """What still comes is of no interest."""
+    _lingered: trio.Event | None = attrs.field(default=None, init=False)
+    """Set when nothing more comes, or it was waited for long enough."""
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Return what comes next; see `trio.abc.ReceiveStream`."""
@@ -39,6 +51,9 @@ class WebSocketStream(trio.abc.Stream):
             data, self._unread = self._unread[:size], self._unread[size:]
             await trio.lowlevel.checkpoint()
             return data
+        if self._refused:
+            await self._linger()
+            return b""
         data = bytes(await self.inner.receive_some(max_bytes))
         self.heard_at = trio.current_time()
         return data
@@ -51,6 +66,7 @@ class WebSocketStream(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
         frame = bytes(data)
         if frame and frame[0] == _CLOSE_FRAME:
+            self._refused = int.from_bytes(frame[2:4], "big") in _REFUSALS
             self.outbox.put_last(frame)
         else:
             self.outbox.put(frame)
@@ -65,5 +81,22 @@ class WebSocketStream(trio.abc.Stream):
         try:
             with trio.move_on_after(CLOSE_SECONDS):
                 await self.outbox.empty()
+                if self._refused:
+                    await self._linger()
         finally:
             await trio.aclose_forcefully(self.inner)
+
+    async def _linger(self) -> None:
+        # Reads to the end; the library and the connection may both come here.
+        if self._lingered is not None:
+            await self._lingered.wait()
+            return
+        self._lingered = trio.Event()
+        try:
+            with trio.move_on_after(LINGER_SECONDS):
+                while await self.inner.receive_some(_READ_BYTES):
+                    pass
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            self._lingered.set()
