@@ -44,6 +44,10 @@ def test_what_is_imported_is_listed_and_told_again_as_here(
     listed = told(capsys, "sessions")
     # In the order of their own times.
     assert [row["title"] for row in listed] == ["about beta", "about alpha"]
+    # What was said is found at once, though no engine has been here.
+    assert {hit["title"] for hit in told(capsys, "search", "lighthouse")} == {
+        "about alpha"
+    }
     again = told(capsys, "import", file)
     assert [each["outcome"] for each in again][:2] == ["already here"] * 2
     assert again[0]["messages"] == 6

@@ -160,6 +160,9 @@ def test_a_session_is_written_out_and_read_back_in(
     assert (row["title"], row["messages"]) == ("A title", 1)
     assert row["workspace"] == str(tmp_path)
     assert row["id"] != "beta"
+    assert main(["search", "--state", other, "hello", "--json"]) == ExitCode.OK
+    (hit,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (hit["sessionId"], hit["snippet"]) == (row["id"], "hello beta")
 
 
 def test_a_torn_file_is_read_as_far_as_it_is_whole_and_the_rest_told(

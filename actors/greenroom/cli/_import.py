@@ -72,7 +72,7 @@ def _take(arguments: argparse.Namespace, config: Config) -> LegacyImport:
         node = f"greenroom import (process {os.getpid()})"
         member = store.join(node, "", _TTL, now=now)
         try:
-            return import_threads(
+            done = import_threads(
                 store,
                 member,
                 arguments.file,
@@ -81,8 +81,16 @@ def _take(arguments: argparse.Namespace, config: Config) -> LegacyImport:
                 now=now,
                 done=_progress,
             )
+            make_findable(store)
+            return done
         finally:
             store.leave(member, now=SystemClock().now())
+
+
+def make_findable(store: Store) -> None:
+    """Have a search find what was read in: no engine may run that would see to it."""
+    while store.index_pending():
+        pass
 
 
 def _settings(

@@ -39,6 +39,7 @@ from ._compact import compact_command
 from ._config import Config
 from ._exit import CliError, ExitCode
 from ._harmless import json_line, one_line
+from ._import import make_findable
 from ._lifecycle import delete_command, fork_command, move_command
 from ._look import list_sessions, named_session, row_values
 from ._rewind import clear_command, rewind_command
@@ -141,6 +142,7 @@ def _import(arguments: argparse.Namespace, config: Config) -> int:
             new_id=SystemIds().uuid,
             now=SystemClock().now(),
         )
+        make_findable(store)
     _report(done, as_json=arguments.json)
     if not done.sessions:
         raise CliError(
