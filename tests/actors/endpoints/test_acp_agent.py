@@ -229,6 +229,20 @@ async def test_a_file_that_is_written_is_shown_as_a_diff_at_its_place(tmp_path):
         assert list(ends_of_calls(client).values()) == [["completed"]]
 
 
+@pytest.mark.contract("PER-08")
+async def test_what_came_from_an_editor_has_it_as_its_first_hop(tmp_path):
+    async with connected(tmp_path, replies(DONE, DONE)) as (stage, client, session_id):
+        for text in ("go", "and on"):
+            await client.prompt(session_id, text)
+        session = stage.engine.session(session_id)
+        said = [m.id for m in await session.messages() if m.role == "user"]
+        hops = [await session.hops(message_id) for message_id in said]
+        assert [(told[0].hop, told[0].detail) for told in hops] == [
+            ("endpoint", "acp")
+        ] * 2
+        assert [told[0].message_id for told in hops] == said
+
+
 async def test_a_plan_is_told(tmp_path):
     entries = [{"content": "look", "status": "in_progress", "priority": "high"}]
     plan = Call("update_plan", {"entries": entries})

@@ -86,7 +86,12 @@ class FakeSession:
         self.result = result if is_error else TurnResult(result)
         self.done.set()
 
-    async def prompt(self, content: Any, *, detached: bool = False) -> TurnResult:
+    async def stamp(self, *, endpoint: str) -> str:
+        return f"by {endpoint}"
+
+    async def prompt(
+        self, content: Any, *, command_id: str, detached: bool = False
+    ) -> TurnResult:
         self.did.append("prompt")
         self.prompted.set()
         await self.done.wait()

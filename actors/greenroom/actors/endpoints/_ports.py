@@ -31,8 +31,16 @@ class AgentSession(Protocol):
         """Its settings, while it is loaded."""
         ...
 
+    async def stamp(self, *, endpoint: str) -> str:
+        """Record through which endpoint a prompt comes, and return its command id."""
+        ...
+
     async def prompt(
-        self, content: Sequence[TextPart | ImagePart], *, detached: bool = False
+        self,
+        content: Sequence[TextPart | ImagePart],
+        *,
+        command_id: str,
+        detached: bool = False,
     ) -> TurnResult:
         """Send a message and return when the turn ends.
 
