@@ -11,7 +11,7 @@ import trio
 from hypothesis import given, settings, strategies as st
 from kit.gateway import bare_gateway, connected, raw_answer, served
 from kit.rehearsal import Probe, open_stage, replies
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 from trio_websocket import ConnectionClosed
 
 from greenroom.actors.endpoints.gateway import _connection, _gateway
@@ -298,6 +298,26 @@ async def visitor(gateway, task_status):
     async with connected(gateway) as client:
         task_status.started(client)
         await client.ended.wait()
+
+
+async def test_a_ping_that_comes_while_the_gateway_closes_is_no_failure(
+    tmp_path, caplog, autojump_clock
+):
+    async with (
+        open_stage(tmp_path, replies()) as stage,
+        served(stage.engine) as gateway,
+        trio.open_nursery() as nursery,
+    ):
+        ours, theirs = memory_stream_pair()
+        nursery.start_soon(gateway.handle, theirs)
+        await ours.send_all(UPGRADE)
+        await wait_all_tasks_blocked()
+        (connection,) = gateway._connections.values()
+        connection.close(CloseCode.GOING_AWAY, "")
+        await ours.send_all(masked(0x89, b"ping"))
+        async for _ in ours:
+            pass
+    assert "failed" not in caplog.text
 
 
 async def test_a_client_that_does_not_say_goodbye_does_not_hold_the_gateway(

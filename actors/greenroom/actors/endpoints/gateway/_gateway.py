@@ -22,6 +22,7 @@ from typing import Final, final
 import attrs
 import trio
 from trio_websocket import WebSocketConnection, wrap_server_stream
+from wsproto.utilities import LocalProtocolError
 
 from greenroom.actors.kernel import Ids
 from greenroom.protocol.gateway import (
@@ -174,8 +175,9 @@ class Gateway:
                 begun = await self._greet(stream)
             if begun is not None:
                 await self._upgrade(*begun, scope)
-        except Exception:
-            _LOG.exception("a connection failed")
+        except Exception as exc:
+            if not _is_late_pong(exc):
+                _LOG.exception("a connection failed")
         finally:
             self._admit(scope)
             await trio.aclose_forcefully(stream)
@@ -402,6 +404,11 @@ def _problem_with(head: Head) -> str | None:
 
 def _is_judged(name: str) -> bool:
     return name in _ONCE or name == "connection" or name.startswith("sec-websocket-")
+
+
+def _is_late_pong(exc: Exception) -> bool:
+    # The library answers pings that come after it has begun to close, and fails.
+    return isinstance(exc, ExceptionGroup) and exc.split(LocalProtocolError)[1] is None
 
 
 def _has_key(head: Head) -> bool:
