@@ -12,7 +12,7 @@ from trio.testing import assert_checkpoints
 
 from greenroom.actors.providers import Halt, Say
 from greenroom.actors.sessions import Follower, SlowWatcherError, Told, _follow, _hub
-from greenroom.protocol import PlanUpdated, StatusChanged, events_of
+from greenroom.protocol import PlanUpdated, SessionId, StatusChanged, events_of
 from greenroom.protocol._events import Plan
 
 DONE = [Say("done"), Halt()]
@@ -173,3 +173,18 @@ async def test_an_event_is_encoded_once_for_all_who_watch(tmp_path):
         (one,), (two,) = (sink.told for sink in sinks)
         assert one is two
         assert one.json is two.json
+
+
+def test_what_was_taken_counts_no_longer_against_the_budget():
+    feed = _hub.Feed(SessionId("s"))
+    half = _hub.FEED_BYTES // 2
+    for size in (half, half, half):
+        feed.put(Told(plan("s", 1)), size)
+        assert feed.take(1)
+    feed.put(Told(plan("s", 2)), half)
+    feed.put(Told(plan("s", 3)), half)
+    assert [told.seq for told in feed.take(1)] == [2]
+    # What still waits counts.
+    feed.put(Told(plan("s", 4)), half + 1)
+    with pytest.raises(SlowWatcherError):
+        feed.hand_over(Sink())

@@ -11,7 +11,7 @@ from typing import Final, final
 import attrs
 import trio
 
-from greenroom.protocol.gateway import Opcode
+from greenroom.protocol.gateway import CloseCode, Opcode
 
 from ._frames import FrameOutbox
 
@@ -25,9 +25,6 @@ connection that is closed with bytes unread takes the last frame away from it.""
 _READ_BYTES: Final = 65_536
 _CLOSE_FRAME: Final = 0x80 | Opcode.CLOSE
 
-_REFUSALS: Final = frozenset({1002, 1003, 1007, 1009})
-"""Codes with which the library closes because of what it read; it reads no more then."""
-
 
 @final
 @attrs.define(eq=False)
@@ -40,7 +37,7 @@ class WebSocketStream(trio.abc.Stream):
     heard_at: float
     """When something was received for the last time."""
     _refused: bool = attrs.field(default=False, init=False)
-    """What still comes is of no interest."""
+    """The library has closed because of what it read; it reads no more then."""
     _lingered: trio.Event | None = attrs.field(default=None, init=False)
     """Set when nothing more comes, or it was waited for long enough."""
 
@@ -66,7 +63,7 @@ class WebSocketStream(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
         frame = bytes(data)
         if frame and frame[0] == _CLOSE_FRAME:
-            self._refused = int.from_bytes(frame[2:4], "big") in _REFUSALS
+            self._refused = int.from_bytes(frame[2:4], "big") == CloseCode.TOO_BIG
             self.outbox.put_last(frame)
         else:
             self.outbox.put(frame)
