@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from greenroom.actors.endpoints import AgentSession, SessionMaker
+from greenroom.actors.endpoints.gateway import raise_descriptors
 from greenroom.engine import Engine, Provider, SessionDefaults, open_engine
 from greenroom.gateway import AccessError, Gateway, Token, listen, tokens_of
 from greenroom.protocol import ModelChoice
@@ -54,6 +55,7 @@ def serve_command(arguments: argparse.Namespace, config: Config) -> int:
     """Serve until a signal comes, and return the exit status."""
     tokens = _tokens(arguments.token_file, os.environ.get(TOKEN_VARIABLE))
     tls = _tls(arguments.tls_cert, arguments.tls_key)
+    raise_descriptors()
     with _place(arguments, config) as (workspace, config):
         server = _Server(arguments, config, tokens, tls, workspace)
         return trio.run(server.run)

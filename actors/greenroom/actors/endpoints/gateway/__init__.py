@@ -13,6 +13,7 @@ from ._access import (
     is_loopback as is_loopback,
     tokens_of as tokens_of,
 )
+from ._descriptors import raise_descriptors as raise_descriptors
 from ._gateway import Gateway as Gateway
 from ._opening import (
     DEFAULT_PORT as DEFAULT_PORT,

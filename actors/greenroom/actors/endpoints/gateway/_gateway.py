@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, final
+from typing import Final, cast, final
 
 import attrs
 import trio
@@ -408,7 +408,10 @@ def _is_judged(name: str) -> bool:
 
 def _is_late_pong(exc: Exception) -> bool:
     # The library answers pings that come after it has begun to close, and fails.
-    return isinstance(exc, ExceptionGroup) and exc.split(LocalProtocolError)[1] is None
+    if not isinstance(exc, ExceptionGroup):
+        return False
+    group = cast("ExceptionGroup[Exception]", exc)
+    return all(isinstance(each, LocalProtocolError) for each in group.exceptions)
 
 
 def _has_key(head: Head) -> bool:

@@ -13,6 +13,7 @@ from greenroom.actors.kernel import Ids, SystemIds
 
 from .._ports import SessionMaker
 from ._access import Access, Token
+from ._descriptors import room_for
 from ._gateway import MAX_CONNECTIONS, Gateway
 from ._ports import EnginePort
 
@@ -46,7 +47,7 @@ async def listen(
     async with trio.open_nursery() as nursery:
         url = _url(host, bound, is_encrypted=tls is not None)
         gateway = Gateway(
-            url, bound, access, nursery, max_connections, ids or SystemIds()
+            url, bound, access, nursery, room_for(max_connections), ids or SystemIds()
         )
         nursery.start_soon(gateway.run)
         async with trio.open_nursery() as accepting:
@@ -104,7 +105,8 @@ async def open_gateway(
         insecure: something in front encrypts, or nobody else is on the network.
         allow_origins: pages of which other origins may connect, as
             ``https://example.org``.
-        max_connections: how many clients at a time.
+        max_connections: how many clients at a time; fewer where the process may not
+            open as many files.
         make_session: makes the sessions of ACP clients in a folder; by default with
             what the engine's chosen agent says.
         ids: identities of connections, for tests.
