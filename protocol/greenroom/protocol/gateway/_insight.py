@@ -72,6 +72,11 @@ class AddAgent(
     args: Annotated[tuple[str, ...], Meta(max_length=256)] = ()
     env: Annotated[dict[str, str], Meta(max_length=256)] = {}
 
+    @property
+    def names_kind(self) -> bool:
+        """Whether the kind is said, by whichever name."""
+        return bool(self.kind or self.type or self.agent_type)
+
 
 class SetAgent(
     msgspec.Struct,

@@ -84,7 +84,7 @@ async def _add_agent(engine: EnginePort, asked: AddAgent) -> OneAgent:
 
 
 def _kind_of(asked: AddAgent) -> str:
-    if not (asked.kind or asked.type or asked.agent_type):
+    if not asked.names_kind:
         return "native" if asked.command is None else "acp"
     return dto_kind(msgspec.json.encode(asked))
 
