@@ -156,6 +156,8 @@ def test_a_damaged_state_is_said_and_nothing_is_started(work):
     done = run(work, "hello")
     assert done.returncode == 5
     assert "Traceback" not in done.stderr
+    assert "restore a copy" in done.stderr
+    assert "greenroom doctor --salvage" in done.stderr
 
 
 #### On a terminal

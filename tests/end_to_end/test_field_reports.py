@@ -298,3 +298,30 @@ async def test_an_owner_that_was_frozen_writes_nothing_when_it_wakes(tmp_path):
                 with pytest.raises(StorageError, match="declared dead"):
                     await session.prompt("again")
                 assert stage.tape() == tape
+
+
+async def test_a_steer_between_two_calls_lets_the_batch_settle_and_is_read_then(
+    tmp_path,
+):
+    at_first, go_on = trio.Event(), trio.Event()
+
+    async def slow(arguments, operation):
+        await operation.dispatch()
+        if arguments["n"] == 1:
+            at_first.set()
+            await go_on.wait()
+        return ToolResult(f"result {arguments['n']}")
+
+    probe = Probe(body=slow)
+    async with open_stage(tmp_path, replies(ask(1, 2), DONE), probe) as stage:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.session.prompt, "go")
+            await at_first.wait()
+            await stage.session.steer("not the second")
+            go_on.set()
+        await wait_all_tasks_blocked()
+        assert [m.text for m in sent(stage, ToolMessage)] == ["result 1", "result 2"]
+        last = stage.provider.requests[-1].messages[-1]
+        assert isinstance(last, UserMessage)
+        assert last.parts == (TextPart("not the second"),)
+        assert len(stage.provider.requests) == 2

@@ -29,6 +29,7 @@ import attrs
 import trio
 
 from greenroom.actors.providers import Call, Halt, Hang, RehearsalProvider, Say
+from greenroom.actors.readers import MAX_READERS
 from greenroom.engine import (
     Engine,
     Grant,
@@ -80,7 +81,8 @@ def grown(samples: Sequence[Sample]) -> list[str]:
     bounds: dict[str, Callable[[int], float]] = {
         "memory": lambda before: before * 1.05 + _SLACK_BYTES,
         "descriptors": lambda before: before,
-        "threads": lambda before: before,
+        # One that has no work stays a while: how many there are at once is chance.
+        "threads": lambda before: before + SESSIONS,
         "tasks": lambda before: before,
         "actors": lambda before: before,
         "log": lambda _: MAX_LOG_BYTES,
@@ -166,6 +168,7 @@ async def soak(
     async with open_engine(
         state=folder / "state", provider=provider, tools=[look, take], builtin=False
     ) as engine:
+        await _connect_all(engine)
         while time.monotonic() - began < seconds or len(samples) < FEWEST:
             async with trio.open_nursery() as nursery:
                 for _ in range(SESSIONS):
@@ -177,6 +180,15 @@ async def soak(
             samples.append(_sample(engine, folder, time.monotonic() - began))
             told(samples[-1])
     return samples
+
+
+async def _connect_all(engine: Engine) -> None:
+    # Connections of readers are opened when first needed, and kept: when the last of
+    # them is needed is chance, and no growth.
+    together = threading.Barrier(MAX_READERS)
+    async with trio.open_nursery() as nursery:
+        for _ in range(MAX_READERS):
+            nursery.start_soon(engine._readers.read, lambda _: together.wait(60.0))
 
 
 def _sample(engine: Engine, folder: Path, seconds: float) -> Sample:

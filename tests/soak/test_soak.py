@@ -34,6 +34,13 @@ def test_what_is_flat_is_judged_flat() -> None:
 
 
 @pytest.mark.parametrize("name", ["descriptors", "threads", "tasks", "actors"])
+def test_one_more_each_round_has_grown(name: str) -> None:
+    samples = [attrs.evolve(FLAT, **{name: getattr(FLAT, name) + n}) for n in range(60)]
+    (told,) = grown(samples)
+    assert told.startswith(name)
+
+
+@pytest.mark.parametrize("name", ["descriptors", "tasks", "actors"])
 def test_one_more_each_few_rounds_has_grown(name: str) -> None:
     samples = [
         attrs.evolve(FLAT, **{name: getattr(FLAT, name) + n // 5}) for n in range(30)

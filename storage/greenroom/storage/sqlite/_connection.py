@@ -177,7 +177,8 @@ def storage_error(exc: apsw.Error) -> StorageError:
         case apsw.CorruptError() | apsw.NotADBError():
             return CorruptStoreError(
                 f"the database is damaged: {exc}",
-                hint="move it aside and restore a copy; keep the -wal file with it",
+                hint="move it aside, with the -wal file, and restore a copy; greenroom"
+                " doctor --salvage FILE writes out what can still be read",
             )
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
             return StorageError(
