@@ -26,6 +26,25 @@ def sdk_python() -> str:
 
 
 @pytest.fixture(scope="session")
+def websockets_python() -> str:
+    """A Python that has ``websockets``."""
+    python = HOME / "bin/python"
+    probe = "import websockets.asyncio.client"
+    if python.exists() and not _fails([str(python), "-c", probe]):
+        return str(python)
+    pytest.skip(f"websockets is not installed; {FETCH}")
+
+
+@pytest.fixture(scope="session")
+def sdk_websocket_python(sdk_python: str) -> str:
+    """A Python that has the protocol's SDK with its WebSocket client."""
+    probe = "from acp.ws import create_websocket_stream"
+    if not _fails([sdk_python, "-c", probe]):
+        return sdk_python
+    pytest.skip(f"the Python SDK of ACP has no WebSocket client; {FETCH}")
+
+
+@pytest.fixture(scope="session")
 def acpx() -> list[str]:
     """The command of acpx."""
     program = HOME / "node_modules/acpx/dist/cli.js"
