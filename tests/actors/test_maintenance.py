@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 import trio.lowlevel
@@ -16,8 +17,11 @@ from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors import maintenance, opening
 from greenroom.actors.kernel import ActorExitedError
+from greenroom.actors.maintenance import REST_SECONDS
 from greenroom.actors.memory import Ingestion
 from greenroom.actors.readers import Readers
+from greenroom.actors.sessions._hub import FEED_BYTES
+from greenroom.actors.tools import ToolResult
 from greenroom.engine import (
     Engine,
     Grant,
@@ -25,6 +29,7 @@ from greenroom.engine import (
     MaintenanceFailedError,
     MaintenanceRefusedError,
     SessionHeldError,
+    SlidingWindow,
     open_engine,
 )
 from greenroom.protocol import StorageError
@@ -44,12 +49,17 @@ ASK = [Call("probe", {"n": 1}), Halt("tool_use")]
 
 @asynccontextmanager
 async def opened(
-    tmp_path: Path, rounds: Iterable[Any], *tools: Any
+    tmp_path: Path, rounds: Iterable[Any], *tools: Any, **settings: Any
 ) -> AsyncIterator[Engine]:
     provider = RehearsalProvider(list(rounds))
     state = tmp_path / "state"
     async with open_engine(
-        state=state, provider=provider, tools=tools, builtin=False, gc_thresholds=False
+        state=state,
+        provider=provider,
+        tools=tools,
+        builtin=False,
+        gc_thresholds=False,
+        **settings,
     ) as engine:
         yield engine
 
@@ -91,6 +101,69 @@ async def _prompt(session: Any, done: list[str]) -> None:
 
 async def _maintain(engine: Engine, done: list[str]) -> None:
     await engine.maintain(lambda folder: done.append("worked"))
+
+
+@attrs.define(eq=False)
+class HeldSummary:
+    """What a compaction asks for; it waits at a gate."""
+
+    gate: trio.Event = attrs.field(factory=trio.Event)
+    asked: trio.Event = attrs.field(factory=trio.Event)
+
+    async def condense(self, job: Any) -> Any:
+        self.asked.set()
+        await self.gate.wait()
+        return await SlidingWindow().condense(job)
+
+
+async def test_maintenance_waits_for_a_compaction_and_begins_at_its_end(
+    tmp_path: Path,
+) -> None:
+    held, done = HeldSummary(), list[str]()
+    rounds = replies([Say("word " * 500), Halt()], DONE)
+    async with opened(tmp_path, rounds, compaction=held) as engine:
+        session = await engine.create_session(workspace=tmp_path)
+        await session.prompt("word " * 500)
+
+        async def compact() -> None:
+            done.append((await session.compact()).outcome)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(compact)
+            await held.asked.wait()
+            nursery.start_soon(_maintain, engine, done)
+            await wait_all_tasks_blocked()
+            assert done == []
+            with trio.fail_after(REST_SECONDS / 2):
+                held.gate.set()
+                while len(done) < 2:
+                    await wait_all_tasks_blocked()
+        assert sorted(done) == ["summarized", "worked"]
+        assert (await session.prompt("more")).text == "done"
+
+
+async def test_a_turn_that_tells_more_than_is_kept_ends_no_waiting_for_it(
+    tmp_path: Path,
+) -> None:
+    gate, done = trio.Event(), list[str]()
+
+    async def noisy(_: Any, operation: Any) -> ToolResult:
+        await operation.dispatch()
+        probe.reached.set()
+        await gate.wait()
+        operation.progress("x" * (FEED_BYTES + 1))
+        return ToolResult("quiet")
+
+    probe = Probe(body=noisy)
+    async with opened(tmp_path, replies(ASK, DONE), probe) as engine:
+        session = await engine.create_session(workspace=tmp_path)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_prompt, session, done)
+            await probe.reached.wait()
+            nursery.start_soon(_maintain, engine, done)
+            await wait_all_tasks_blocked()
+            gate.set()
+        assert done == ["completed", "worked"]
 
 
 @pytest.mark.contract("PER-12")

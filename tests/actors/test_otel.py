@@ -339,6 +339,7 @@ class Broken:
 
     def close(self) -> None:
         self.closed = True
+        raise RuntimeError("no")
 
 
 async def test_an_observer_that_raises_changes_nothing(

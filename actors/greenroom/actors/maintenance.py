@@ -166,13 +166,12 @@ class Maintenance:
 async def _stop_at_rest(loaded: Loaded) -> None:
     # No step of the loop between being at rest and the stop: nothing begins there. A
     # question stays open, as at the end of an engine.
-    feed = loaded.hub.open_feed()
-    try:
-        while loaded.session.works and not loaded.ref.exited:
-            if not await feed.receive():
-                break
-    finally:
-        loaded.hub.close_feed(feed)
+    session = loaded.session
+    while session.works and not loaded.ref.exited:
+        if session.compacting is not None:
+            await session.compacting.ref.wait_exited()
+        elif await loaded.hub.next_told() is None:
+            break
     loaded.ref.stop(CancelCause.SHUTDOWN)
 
 

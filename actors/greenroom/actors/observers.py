@@ -63,7 +63,10 @@ async def open_observer(
     try:
         yield tell
     finally:
-        observer.close()
+        try:
+            observer.close()
+        except Exception:
+            _LOG.exception("the observer failed to close")
 
 
 def tell_both(hooks: Tell, observer: Tell | None) -> Tell:

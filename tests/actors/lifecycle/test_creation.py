@@ -12,6 +12,7 @@ from kit.determinism import deterministic
 from trio.testing import MockClock
 
 from greenroom.actors.agents import AgentManager
+from greenroom.actors.lifecycle._deletion import Deletion
 from greenroom.actors.sessions import SessionHandle, Sessions
 from greenroom.actors.writer import InlineWriter
 from greenroom.engine import Engine, TurnRefusedError
@@ -162,6 +163,25 @@ async def test_given_up_at_any_step_there_is_the_session_or_nothing(
                 if made and not scope.cancelled_caught:
                     break
     assert gone >= 3
+
+
+async def test_what_takes_too_long_to_undo_is_told(
+    tmp_path, monkeypatch, caplog, autojump_clock
+):
+    async def hang(*_: Any) -> None:
+        await trio.sleep_forever()
+
+    async def refuse(_: SessionHandle) -> None:
+        raise DiskFullError("no room for a binding")
+
+    monkeypatch.setattr(Deletion, "delete", hang)
+    async with open_test_engine(tmp_path, RehearsalProvider([DONE])) as engine:
+        with pytest.raises(DiskFullError):
+            await engine.create_session(workspace=tmp_path, bind=refuse)
+        (row,) = await engine.sessions()
+    (told,) = [r for r in caplog.records if r.name == "greenroom.lifecycle"]
+    assert "was not undone: it took more than 10 s" in told.getMessage()
+    assert told.session_id == row.id
 
 
 @pytest.mark.contract("SES-12")

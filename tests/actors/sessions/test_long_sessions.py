@@ -10,13 +10,16 @@ import apsw
 import attrs
 import pytest
 import trio
+from kit.compacting import record
 from kit.rehearsal import Probe, replies
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.kernel import FixedClock, SeededIds
 from greenroom.actors.providers import Call, Halt, RehearsalProvider, Say
+from greenroom.actors.sessions._earlier import Earlier
+from greenroom.actors.sessions._history import History
 from greenroom.engine import Grant, TurnRefusedError, open_engine
-from greenroom.protocol import UserMessage
+from greenroom.protocol import Spent, UserMessage
 from greenroom.storage import SqliteStore, open_store
 
 EPOCH = 1_767_225_600.0
@@ -162,3 +165,20 @@ async def test_an_old_command_sent_again_is_known_by_its_first_answer(store, tmp
         assert (await session.prompt("hello", command_id=first.id)).text == "done"
         with pytest.raises(TurnRefusedError):
             await session.prompt("other", command_id=first.id)
+
+
+async def test_two_that_ask_for_the_whole_at_a_time_get_it_once():
+    gate, old, new = trio.Event(), record(1, "old"), record(2, "new")
+
+    async def read(_: int | None) -> Earlier:
+        await gate.wait()
+        return Earlier([old], [], Spent(tokens=5))
+
+    history = History([new], read)
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(history.complete)
+        await wait_all_tasks_blocked()
+        gate.set()
+    assert history.records == (old, new)
+    assert history.account.spent.tokens == 5

@@ -174,7 +174,7 @@ async def test_a_session_that_fails_is_no_longer_generating(tmp_path):
             await wait_all_tasks_blocked()
             async with stage.session.follow() as feed:
                 # Nothing of greenroom fails like this; a defect would.
-                loaded(stage.session).session.waiters = None  # pyright: ignore[reportAttributeAccessIssue]
+                loaded(stage.session).session.history = None  # pyright: ignore[reportAttributeAccessIssue]
                 await stage.session.cancel()
                 states = [e.state async for e in feed if isinstance(e, StatusChanged)]
             assert states[-1] == "error"

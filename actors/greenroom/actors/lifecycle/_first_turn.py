@@ -60,11 +60,13 @@ class FirstTurns:
             await self._sessions.watchdog.until_over(session.id)
 
     async def _undo(self, session: SessionHandle) -> None:
+        why: object = f"it took more than {UNDO_SECONDS:g} s"
         with trio.CancelScope(shield=True), trio.move_on_after(UNDO_SECONDS):
             try:
                 await self._deletion.delete(session.id)
             except GreenroomError as exc:
-                whose = of_session(session.id)
-                _LOG.warning(
-                    "session %s was not undone: %s", session.id, exc, extra=whose
-                )
+                why = exc
+            else:
+                return
+        whose = of_session(session.id)
+        _LOG.warning("session %s was not undone: %s", session.id, why, extra=whose)

@@ -69,6 +69,8 @@ class History:
     async def complete(self) -> None:
         """Read what was not read yet; at once, and no checkpoint, if there is nothing.
 
+        Several tasks may ask at a time.
+
         Raises:
             StorageError: it can't be read; asked again, it is tried again.
         """
@@ -76,6 +78,8 @@ class History:
             return
         first = self._records[0].order_seq if self._records else None
         earlier = await self._read_before(first)
+        if self._read_before is None:
+            return  # a compaction beside the session's actor was faster
         self._records[:0] = earlier.records
         self._ids.update(record.id for record in earlier.records)
         self._commands.update(_commands_of(earlier.records))

@@ -284,12 +284,21 @@ class Hub:
 
     async def until_settled(self) -> None:
         """Return when the turn has ended, or the session was unloaded."""
+        while self.state == "generating":
+            told = await self.next_told()
+            if told is None or any(_is_settled(each.event) for each in told):
+                return
+
+    async def next_told(self) -> list[Told] | None:
+        """Return what watchers are told next; ``None``: the session was unloaded.
+
+        Empty if it was more than a watcher is kept: look at how things are then.
+        """
         feed = self.open_feed()
         try:
-            while self.state == "generating":
-                told = await feed.receive()
-                if not told or any(_is_settled(each.event) for each in told):
-                    return
+            return await feed.receive() or None
+        except SlowWatcherError:
+            return []
         finally:
             self.close_feed(feed)
 

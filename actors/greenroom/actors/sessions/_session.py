@@ -87,7 +87,8 @@ class Session:
     def works(self) -> bool:
         """Whether a run or a compaction goes on."""
         running = self.turn is not None and self.turn.ref is not None
-        return running or self.compacting is not None
+        compacting = self.compacting
+        return running or (compacting is not None and not compacting.ref.exited)
 
     @property
     def is_free(self) -> bool:
