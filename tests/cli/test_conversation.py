@@ -13,7 +13,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.cli._exit import ExitCode
-from greenroom.cli._run import _Conversation
+from greenroom.cli._conversation import Conversation
 from greenroom.engine import TurnFailedError, TurnRefusedError
 from greenroom.protocol import ActionBlock, Deny, InteractionError, ItemId
 
@@ -81,7 +81,7 @@ async def say_no(block):
 
 def conversation(session, ask=say_no):
     view = SimpleNamespace(ask=ask, note=lambda text: None, leave=lambda: None)
-    return _Conversation(session, view, yes=False)  # pyright: ignore[reportArgumentType]
+    return Conversation(session, view, yes=False)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from greenroom.cli._exit import CliError, ExitCode
 from greenroom.cli._prompts import (
     MAX_PROMPT_BYTES,
     Asker,
+    Lines,
     UnansweredError,
     answer_hint,
     parse_answer,
@@ -174,7 +175,7 @@ def desk() -> Iterator[Desk]:
     os.set_blocking(keyboard, False)
     written: list[str] = []
     try:
-        yield Desk(keyboard, terminal, written, Asker(terminal, written.append))
+        yield Desk(keyboard, terminal, written, Asker(Lines(terminal), written.append))
     finally:
         os.close(keyboard)
         os.close(terminal)
@@ -268,7 +269,7 @@ async def test_without_a_terminal_nothing_is_asked() -> None:
     written: list[str] = []
     try:
         with pytest.raises(UnansweredError, match="not a terminal") as caught:
-            await Asker(reading, written.append).ask(permission())
+            await Asker(Lines(reading), written.append).ask(permission())
     finally:
         os.close(reading)
         os.close(writing)

@@ -5,6 +5,16 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+from greenroom.client import (
+    AddressError,
+    CallError,
+    ConnectionLostError,
+    GatewayClosedError,
+    GatewayProtocolError,
+    GatewayRefusedError,
+    SilentGatewayError,
+    UnreachableGatewayError,
+)
 from greenroom.engine import (
     SessionHeldError,
     SessionNotFoundError,
@@ -30,6 +40,7 @@ class ExitCode(IntEnum):
     SESSION_HELD = 3
     UNANSWERED = 4
     STATE = 5
+    GATEWAY = 6
     INTERRUPTED = 130
     """128 plus SIGINT, as shells have it."""
 
@@ -42,8 +53,19 @@ exit status:
   3    the session is held by another engine
   4    a permission or question could not be answered (no terminal, no --yes)
   5    the state folder can't be used
+  6    the gateway can't be reached, or does not let you in
   130  interrupted by the user
 """
+
+
+_OF_CALLS: Final = {
+    "session_held": ExitCode.SESSION_HELD,
+    "session_not_found": ExitCode.USAGE,
+    "agent_not_found": ExitCode.USAGE,
+    "workspace_error": ExitCode.USAGE,
+    "forbidden": ExitCode.GATEWAY,
+}
+"""What the code of a gateway's error stands for."""
 
 
 class CliError(GreenroomError):
@@ -71,11 +93,24 @@ def exit_code_for(error: GreenroomError) -> ExitCode:
             return error.exit_code
         case SessionHeldError():
             return ExitCode.SESSION_HELD
+        case AddressError():
+            return ExitCode.USAGE
         case SessionNotFoundError() | TurnRefusedError() | WorkspaceError():
             return ExitCode.USAGE
         case AgentNotFoundError() | AgentRefusedError() | AgentUnavailableError():
             return ExitCode.USAGE
         case StorageError():
             return ExitCode.STATE
+        case CallError():
+            return _OF_CALLS.get(error.code, ExitCode.RUN_FAILED)
+        case (
+            UnreachableGatewayError()
+            | GatewayRefusedError()
+            | GatewayClosedError()
+            | GatewayProtocolError()
+            | SilentGatewayError()
+            | ConnectionLostError()
+        ):
+            return ExitCode.GATEWAY
         case _:
             return ExitCode.RUN_FAILED

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from greenroom.protocol import MessageId, RunId, SessionId, TapeEntry
 from greenroom.protocol.context import StoredManifest
+from greenroom.protocol.gateway import SessionItem
 from greenroom.storage import (
     MessageHit,
     NoStoreError,
@@ -163,7 +164,9 @@ def _view(reader: Reader, view_id: str) -> StoredManifest:
     )
 
 
-def beginning_with(target: str, rows: Sequence[SessionRow]) -> SessionId | None:
+def beginning_with(
+    target: str, rows: Sequence[SessionRow | SessionItem]
+) -> SessionId | None:
     """Return the session whose id is *target* or, as no other, begins with it.
 
     Raises:

@@ -18,6 +18,7 @@ from greenroom.protocol import GreenroomError
 
 from ._acp import acp_command
 from ._agents import agents_command
+from ._attach import attach_command
 from ._config import Config, default_config_file, load_config
 from ._demo import demo_command
 from ._doctor import doctor_command
@@ -115,6 +116,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "run": run_command,
     "acp": acp_command,
     "serve": serve_command,
+    "attach": attach_command,
     "sessions": sessions_command,
     "search": search_command,
     "agents": agents_command,

@@ -75,6 +75,29 @@ def add_json(
     )
 
 
+def add_yes(parser: SubParser) -> None:
+    parser.add_argument(
+        "--yes",
+        action="store_true",
+        help="grant every permission without asking; use it on what you can lose",
+    )
+
+
+def add_token(parser: SubParser) -> None:
+    """How a client of a gateway shows who it is."""
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="the token for the gateway, if it needs one; GREENROOM_TOKEN may hold it",
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="send the token unencrypted, to another machine too",
+    )
+
+
 def add_color(parser: SubParser) -> None:
     parser.add_argument(
         "--color",

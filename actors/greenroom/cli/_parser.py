@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+from greenroom.client import DEFAULT_URL
 from greenroom.gateway import DEFAULT_PORT
 
 from ._exit import EXIT_CODE_HELP
@@ -23,6 +24,8 @@ from ._options import (
     add_log,
     add_model,
     add_state,
+    add_token,
+    add_yes,
     age,
     count,
     folder,
@@ -92,15 +95,18 @@ def _run(parser: SubParser) -> None:
     )
     parser.add_argument(
         "--cwd",
-        type=folder,
+        type=Path,
         metavar="FOLDER",
-        help="the folder that file tools may touch (default: the current one)",
+        help="the folder that file tools may touch (default: the current one; with"
+        " --remote it is one of the gateway's machine, by default the gateway's)",
     )
+    add_yes(parser)
     parser.add_argument(
-        "--yes",
-        action="store_true",
-        help="grant every permission without asking; use it on what you can lose",
+        "--remote",
+        metavar="URL",
+        help="run it in the engine of the gateway at URL (greenroom serve)",
     )
+    add_token(parser)
     add_model(parser)
     add_budget(parser)
     add_json(parser, "print each event as one line of JSON")
@@ -167,6 +173,20 @@ def _serve(parser: SubParser) -> None:
     add_model(parser)
     add_json(parser, "print one line of JSON when it is ready")
     add_state(parser)
+
+
+def _attach(parser: SubParser) -> None:
+    parser.add_argument(
+        "place",
+        metavar="[URL] [SESSION]",
+        nargs="*",
+        help=f"the gateway (default: {DEFAULT_URL}), and a session of it: how its id "
+        "begins is enough; without one it is the newest, or you choose",
+    )
+    add_yes(parser)
+    add_token(parser)
+    add_json(parser, "print each event as one line of JSON")
+    add_color(parser)
 
 
 def _search(parser: SubParser) -> None:
@@ -323,6 +343,11 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
         "let clients use this engine over WebSocket, and a browser look at it",
         "It goes on until it is told to stop; turns outlive the clients they are of.",
         _serve,
+    ),
+    "attach": (
+        "look at a session of a gateway, and talk with it",
+        "Lines are said to it; /help tells what else. What runs goes on without you.",
+        _attach,
     ),
     "sessions": (
         "list the sessions of the state folder, rename them, put them away",

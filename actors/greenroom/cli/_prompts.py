@@ -39,14 +39,78 @@ class UnansweredError(CliError):
         )
 
 
+class NoLineError(CliError):
+    """Nothing more can be read."""
+
+    code = "no_line"
+
+
+@final
+@attrs.define(eq=False)
+class Lines:
+    """Reads lines from *descriptor*, waiting with trio."""
+
+    descriptor: int
+    _pending: bytearray = attrs.field(factory=bytearray, init=False)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether somebody types them."""
+        return os.isatty(self.descriptor)
+
+    def forget(self) -> None:
+        """Drop what was typed and not read."""
+        self._pending.clear()
+        if self.is_terminal:
+            termios.tcflush(self.descriptor, termios.TCIFLUSH)
+
+    async def read(self) -> str:
+        """Return the next line, without spaces around it.
+
+        Raises:
+            NoLineError: there are no more, or it is too long.
+        """
+        while b"\n" not in self._pending:
+            if len(self._pending) > MAX_LINE_BYTES:
+                raise NoLineError(f"a line is longer than {MAX_LINE_BYTES} bytes")
+            await _readable(self.descriptor)
+            if not (chunk := self._read_chunk()):
+                return self._last()
+            self._pending += chunk
+        line, _, rest = self._pending.partition(b"\n")
+        self._pending = rest
+        return line.decode(errors="replace").strip()
+
+    def _last(self) -> str:
+        # What a file ends with need not have the end of a line.
+        line, self._pending = self._pending.decode(errors="replace"), bytearray()
+        if not line.strip() or self.is_terminal:
+            raise NoLineError("the input has ended")
+        return line.strip()
+
+    # A terminal that was hung up reports an error where a file reports its end.
+    def _read_chunk(self) -> bytes:
+        try:
+            return os.read(self.descriptor, 4_096)
+        except OSError:
+            return b""
+
+
+async def _readable(descriptor: int) -> None:
+    try:
+        await trio.lowlevel.wait_readable(descriptor)
+    except OSError:
+        # A file on a disk can't be waited for, and need not be.
+        await trio.lowlevel.checkpoint()
+
+
 @final
 @attrs.define(eq=False)
 class Asker:
-    """Asks on a terminal: reads from *descriptor*, writes with *write*."""
+    """Asks on a terminal: reads from *lines*, writes with *write*."""
 
-    _descriptor: int
+    _lines: Lines
     _write: Callable[[str], object]
-    _pending: bytearray = attrs.field(factory=bytearray)
 
     async def ask(self, block: ActionBlock) -> Answer:
         """Show the interaction and return the user's answer.
@@ -54,9 +118,9 @@ class Asker:
         Raises:
             UnansweredError: the input is no terminal, or has ended.
         """
-        if not os.isatty(self._descriptor):
+        if not self._lines.is_terminal:
             raise UnansweredError("the input is not a terminal")
-        self._forget_typed()
+        self._lines.forget()
         self._write("\n".join(question_lines(block)) + "\n")
         while True:
             self._write(answer_hint(block))
@@ -65,28 +129,11 @@ class Asker:
                 return answer
             self._write(f"  {answer}\n")
 
-    def _forget_typed(self) -> None:
-        self._pending.clear()
-        termios.tcflush(self._descriptor, termios.TCIFLUSH)
-
     async def _read_line(self) -> str:
-        while b"\n" not in self._pending:
-            if len(self._pending) > MAX_LINE_BYTES:
-                raise UnansweredError(f"a line is longer than {MAX_LINE_BYTES} bytes")
-            await trio.lowlevel.wait_readable(self._descriptor)
-            if not (chunk := self._read_chunk()):
-                raise UnansweredError("the input has ended")
-            self._pending += chunk
-        line, _, rest = self._pending.partition(b"\n")
-        self._pending = rest
-        return line.decode(errors="replace").strip()
-
-    # A terminal that was hung up reports an error where a file reports its end.
-    def _read_chunk(self) -> bytes:
         try:
-            return os.read(self._descriptor, 4_096)
-        except OSError:
-            return b""
+            return await self._lines.read()
+        except NoLineError as exc:
+            raise UnansweredError(str(exc)) from exc
 
 
 def question_lines(block: ActionBlock) -> list[str]:

@@ -12,7 +12,6 @@ import argparse
 import os
 import signal
 import ssl
-import stat
 import sys
 import tempfile
 from collections.abc import Generator
@@ -45,9 +44,8 @@ from ._scripted import (
     scripted,
     write_demo_files,
 )
+from ._tokens import TOKEN_VARIABLE, read_secret
 
-TOKEN_VARIABLE: Final = "GREENROOM_TOKEN"
-MAX_TOKEN_FILE_BYTES: Final = 1 << 20
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -82,29 +80,10 @@ def _place(
 def _tokens(file: Path | None, environment: str | None) -> tuple[Token, ...]:
     found: tuple[Token, ...] = ()
     if file is not None:
-        found += tokens_of(_read_secret(file))
+        found += tokens_of(read_secret(file))
     if environment:
         found += (Token.of(environment),)
     return found
-
-
-def _read_secret(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            mode = os.fstat(opened.fileno()).st_mode
-            if stat.S_ISREG(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise CliError(
-                    f"others may read {file}, so it holds no secret",
-                    hint=f"chmod 600 {file}",
-                )
-            data = opened.read(MAX_TOKEN_FILE_BYTES + 1)
-        if len(data) > MAX_TOKEN_FILE_BYTES:
-            raise CliError(f"{file} is too large for a file of tokens")
-        return data.decode()
-    except (OSError, ValueError) as exc:
-        # Not the exception, which may quote what it could not decode.
-        what = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
-        raise CliError(f"{file} can't be read: {what}") from None
 
 
 def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

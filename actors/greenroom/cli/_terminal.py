@@ -86,6 +86,10 @@ def wants_color(mode: str, *, is_terminal: bool, environ: Mapping[str, str]) -> 
     return is_capable(is_terminal=is_terminal, environ=environ) and not no_color
 
 
+def _never(_: MessageRecord) -> bool:
+    return False
+
+
 @final
 @attrs.define(eq=False)
 class Terminal:
@@ -102,8 +106,14 @@ class Terminal:
         default=True, kw_only=True, alias="shows_questions"
     )
     """Not where whoever asks shows the whole question."""
+    _shows_user: Callable[[MessageRecord], bool] = attrs.field(
+        default=_never, kw_only=True, alias="shows_user"
+    )
+    """Whether a message of the user's is news to whoever watches."""
 
     _message_id: MessageId | None = None
+    _said: MessageId | None = None
+    """The message of the user's that was shown last."""
     # Of the current message only; a new one clears both.
     _shown: dict[ItemId, int] = attrs.field(factory=dict[ItemId, int])
     """Characters of each growing item that are on the screen."""
@@ -149,6 +159,13 @@ class Terminal:
             case _:
                 assert_never(event)
 
+    def show_past(self, messages: Sequence[MessageRecord]) -> None:
+        """Write what was said before, oldest first."""
+        for message in messages:
+            self._show_message(message)
+            if message.role == "assistant" and message.status != "pending":
+                self._show_ending(message)
+
     def note(self, text: str, style: Style = "dim") -> None:
         """Write a line of the command's own."""
         self._line(style, text)
@@ -178,11 +195,25 @@ class Terminal:
             self._open_item = None
 
     def _show_message(self, message: MessageRecord) -> None:
-        if message.role == "user":  # whoever watches has typed it
+        if message.role == "user":
+            if self._shows_user(message) and message.id != self._said:
+                self._said = message.id
+                self._show_said(message)
             return
         self._enter(message.id)
         for block in message.blocks:
             self._show_block(block)
+
+    def _show_said(self, message: MessageRecord) -> None:
+        for block in message.blocks:
+            match block:
+                case TextBlock():
+                    first, *rest = harmless(block.text).splitlines() or [""]
+                    self._line("bold", f"user: {first}")
+                    for line in rest:
+                        self._line("bold", f"      {line}")
+                case _:
+                    self._show_block(block)
 
     def _show_growth(self, event: StreamUpdated) -> None:
         if event.block is not None:
