@@ -9,6 +9,7 @@ second one ends it at once; what is durable is on disk either way.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import ssl
@@ -51,7 +52,10 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def serve_command(arguments: argparse.Namespace, config: Config) -> int:
     """Serve until a signal comes, and return the exit status."""
-    tokens = _tokens(arguments.token_file, os.environ.get(TOKEN_VARIABLE))
+    try:
+        tokens = _tokens(arguments.token_file, os.environ.get(TOKEN_VARIABLE))
+    except AccessError as exc:
+        raise CliError(str(exc), hint=exc.hint) from exc
     tls = _tls(arguments.tls_cert, arguments.tls_key)
     raise_descriptors()
     with _place(arguments, config) as (workspace, config):
@@ -152,9 +156,11 @@ class _Server:
             raise CliError(str(exc), hint=exc.hint) from exc
         except OSError as exc:
             why = exc.strerror or exc
+            hint = "name an address of this machine with --host, or leave it out"
+            if exc.errno in (errno.EADDRINUSE, errno.EACCES):
+                hint = "another server may have it; choose another one with --port"
             raise CliError(
-                f"{given.host}:{given.port} can't be listened on: {why}",
-                hint="another server may have it; choose another one with --port",
+                f"{given.host}:{given.port} can't be listened on: {why}", hint=hint
             ) from exc
 
     async def _engine(
