@@ -32,30 +32,37 @@ def fork_title(title: str) -> str:
 
 
 def forked_message(
-    record: MessageRecord, new_id: MessageId, order_seq: int
+    record: MessageRecord, new_id: MessageId, order_seq: int, rounds: int | None = None
 ) -> MessageRecord:
     """Return *record* as the message *new_id* of another session.
 
     A call without a result gets one that says so, and nothing of it waits for anybody.
+    With *rounds* only the first so many are in it, and nothing is told of its end.
     """
     said = record.metadata
-    return msgspec.structs.replace(
-        record,
-        id=new_id,
-        order_seq=order_seq,
-        blocks=tuple(_copied(block, record.id, new_id) for block in record.blocks),
-        metadata=MessageMetadata(
+    blocks = [b for b in record.blocks if rounds is None or b.round <= rounds]
+    kept = MessageMetadata(
+        provider_rounds=said.provider_rounds if rounds is None else rounds,
+        model=said.model,
+        provider=said.provider,
+        message_type=said.message_type,
+        compaction_status=said.compaction_status,
+        summary_updated_at=said.summary_updated_at,
+    )
+    if len(blocks) == len(record.blocks):
+        kept = msgspec.structs.replace(
+            kept,
             run_outcome=said.run_outcome,
             run_stop_reason=said.run_stop_reason,
             error_code=said.error_code,
             error_text=said.error_text,
-            provider_rounds=said.provider_rounds,
-            model=said.model,
-            provider=said.provider,
-            message_type=said.message_type,
-            compaction_status=said.compaction_status,
-            summary_updated_at=said.summary_updated_at,
-        ),
+        )
+    return msgspec.structs.replace(
+        record,
+        id=new_id,
+        order_seq=order_seq,
+        blocks=tuple(_copied(block, record.id, new_id) for block in blocks),
+        metadata=kept,
     )
 
 

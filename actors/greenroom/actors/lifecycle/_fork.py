@@ -66,6 +66,25 @@ class MessageNotFoundError(GreenroomError):
         )
 
 
+class RoundNotFoundError(GreenroomError):
+    """The message has no such round, or is not finished."""
+
+    code = "round_not_found"
+    hint = "name a finished answer, and one of its rounds, counted from 1"
+
+    def __init__(self, message_id: str, number: int) -> None:
+        super().__init__(f"message {message_id[:80]!r} has no finished round {number}")
+
+
+@final
+@attrs.frozen
+class _Last:
+    order_seq: int | None
+    """The place of the last message that is copied; ``None``: all are."""
+    rounds: int | None
+    """How many rounds of that message are copied; ``None``: all are."""
+
+
 @final
 @attrs.define(eq=False)
 class Forks:
@@ -75,15 +94,20 @@ class Forks:
     _agents: AgentManager
 
     async def fork(
-        self, session_id: SessionId, through: MessageId | None = None
+        self,
+        session_id: SessionId,
+        through: MessageId | None = None,
+        rounds: int | None = None,
     ) -> SessionId:
         """Return a new session with what was sent up to *through*; all when ``None``.
 
+        With *rounds* only the first so many of that message are copied.
         It is of the same agent, whose gate it goes through, and has the settings of
         the source with another title. Cancelled or failed, it leaves nothing.
 
         Raises:
-            SessionNotFoundError, MessageNotFoundError: there is none.
+            SessionNotFoundError, MessageNotFoundError, RoundNotFoundError: there is
+                none.
             AgentNotFoundError, AgentUnavailableError, AgentRefusedError: the agent is
                 gone, can't be run, or is disabled.
             BeingDeletedError: the session or its agent is being deleted.
@@ -91,7 +115,7 @@ class Forks:
         """
         with self._sessions.gates.operation(session_id):
             row, last = await self._sessions.world.readers.read(
-                lambda reader: _source(reader, session_id, through)
+                lambda reader: _source(reader, session_id, through, rounds)
             )
             chosen = await self._agents.select(row.settings.agent_id)
             with self._agents.gates.operation(chosen.agent.id):
@@ -101,7 +125,7 @@ class Forks:
         self,
         row: SessionRow,
         through: MessageId | None,
-        last: int | None,
+        last: _Last,
         config: AgentConfig,
     ) -> SessionId:
         ids = self._sessions.world.ids
@@ -122,12 +146,12 @@ class Forks:
         await self._sessions.release(grant)
         return made
 
-    async def _copy_messages(
-        self, tape: Tape, source: SessionId, last: int | None
-    ) -> None:
+    async def _copy_messages(self, tape: Tape, source: SessionId, last: _Last) -> None:
         world, order = self._sessions.world, 0
         read, made = world.readers.read, world.scratch / tape.scope
-        for before in await read(lambda reader: _cursors(reader, source, last)):
+        for before in await read(
+            lambda reader: _cursors(reader, source, last.order_seq)
+        ):
             page = await read(
                 lambda reader, before=before: reader.messages(source, before, PAGE)
             )
@@ -135,7 +159,8 @@ class Forks:
             facts: list[Fact] = []
             for record in await with_own_files(sent, world.scratch / source, made):
                 order += 1
-                facts += self._facts(record, order)
+                is_last = record.order_seq == last.order_seq
+                facts += self._facts(record, order, last.rounds if is_last else None)
             for batch in _batches(facts):
                 await self._append(tape, batch)
 
@@ -144,9 +169,11 @@ class Forks:
         with trio.CancelScope(shield=True), suppress(OSError):
             await removes_folder(self._sessions.world.scratch)(made)
 
-    def _facts(self, record: MessageRecord, order: int) -> list[Fact]:
+    def _facts(
+        self, record: MessageRecord, order: int, rounds: int | None
+    ) -> list[Fact]:
         made = MessageId(self._sessions.world.ids.uuid())
-        copy = forked_message(record, made, order)
+        copy = forked_message(record, made, order, rounds)
         return [message_fact(part) for part in revisions(copy, copy.blocks)]
 
     async def _finish(
@@ -188,17 +215,24 @@ class Forks:
 
 
 def _source(
-    reader: Reader, session_id: SessionId, through: MessageId | None
-) -> tuple[SessionRow, int | None]:
+    reader: Reader,
+    session_id: SessionId,
+    through: MessageId | None,
+    rounds: int | None,
+) -> tuple[SessionRow, _Last]:
     row = reader.session(session_id)
     if row is None:
         raise SessionNotFoundError(session_id)
     if through is None:
-        return row, None
+        return row, _Last(None, None)
     message = reader.message(session_id, through)
     if message is None:
         raise MessageNotFoundError(session_id, through)
-    return row, message.order_seq
+    if rounds is not None:
+        known = {block.round for block in message.blocks}
+        if message.status != "sent" or rounds < 1 or rounds not in known:
+            raise RoundNotFoundError(through, rounds)
+    return row, _Last(message.order_seq, rounds)
 
 
 def _cursors(
