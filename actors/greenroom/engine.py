@@ -12,135 +12,81 @@ in the task that opened the engine, and its children; nothing is a global.
 
 from __future__ import annotations
 
-import os
-from collections.abc import (
-    AsyncGenerator,
-    Callable,
-    Iterable,
-    Mapping,
-)
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Final, TypeVar, final
-
-import attrs
-import platformdirs
-
 from greenroom.actors.agents import (
     AgentManager as AgentManager,
-    NativeBackend,
     NoBackendError as NoBackendError,
     SessionDefaults as SessionDefaults,
 )
-from greenroom.actors.bindings import Bindings
 from greenroom.actors.context import (
-    CompactionSetup,
-    Policies,
     SlidingWindow as SlidingWindow,
     Strategy as Strategy,
-    Summaries,
     Window as Window,
     Windows as Windows,
+)
+from greenroom.actors.engine import (
+    Engine as Engine,
+    default_state as default_state,
+    open_engine as open_engine,
 )
 from greenroom.actors.gates import (
     BeingDeletedError as BeingDeletedError,
     StillUsedError as StillUsedError,
 )
-from greenroom.actors.gauges import gauges
 from greenroom.actors.hooks import (
     CommandHook as CommandHook,
     Hook as Hook,
-    Hooks,
     Webhook as Webhook,
 )
-from greenroom.actors.imports import Imports
-from greenroom.actors.kernel import (
-    ActorInfo,
-    Clock,
-    Ids,
-    System,
-    SystemClock,
-    SystemIds,
-    open_system,
-)
 from greenroom.actors.lifecycle import (
-    Bind,
     DeletionError as DeletionError,
     Impact as Impact,
-    Lifecycle,
     MessageNotFoundError as MessageNotFoundError,
+    RoundNotFoundError as RoundNotFoundError,
     Moved as Moved,
     MoveError as MoveError,
-    Stages,
     TransferRefusedError as TransferRefusedError,
-    belongings_of,
-    removes_folder,
 )
-from greenroom.actors.logs import JsonLines as JsonLines
+from greenroom.actors.logs import (
+    JsonLines as JsonLines,
+)
 from greenroom.actors.maintenance import (
-    REST_SECONDS,
-    Maintenance,
     MaintenanceError as MaintenanceError,
     MaintenanceFailedError as MaintenanceFailedError,
     MaintenanceRefusedError as MaintenanceRefusedError,
 )
 from greenroom.actors.memory import (
-    Contributions,
-    Ingestion,
     MemoryPort as MemoryPort,
-    StoreMemory,
 )
 from greenroom.actors.observers import (
     Observer as Observer,
     Telemetry as Telemetry,
-    open_observer,
-    tell_both,
 )
 from greenroom.actors.opening import (
     WorkspaceError as WorkspaceError,
-    lent_storage,
-    make_ready,
-    open_stages,
-    own_storage,
-    providers_by_id,
-    rate_gates,
-    resolved_workspace,
-    take_up,
 )
-from greenroom.actors.prices import Prices as Prices
+from greenroom.actors.prices import (
+    Prices as Prices,
+)
 from greenroom.actors.providers import (
     Provider as Provider,
     RateLimit as RateLimit,
 )
-from greenroom.actors.runs import NativeRuns
 from greenroom.actors.sessions import (
     AcceptedInput as AcceptedInput,
-    Content,
     InputBlockedError as InputBlockedError,
     SessionHandle as SessionHandle,
     SessionHeldError as SessionHeldError,
     SessionNotFoundError as SessionNotFoundError,
-    Sessions,
-    SessionWorld,
     SlowWatcherError as SlowWatcherError,
-    StoreReaders,
     TurnFailedError as TurnFailedError,
     TurnRefusedError as TurnRefusedError,
     TurnResult as TurnResult,
     UnknownCursorError as UnknownCursorError,
-    changed_settings,
-    text_of,
 )
 from greenroom.actors.skills import (
-    Environment,
-    InlineWork,
-    Packages,
-    Resources,
     Skills as Skills,
-    ThreadWork,
 )
 from greenroom.actors.tools import (
-    INLINE_CHARS,
     Doubt as Doubt,
     Needs as Needs,
     Operation as Operation,
@@ -149,10 +95,7 @@ from greenroom.actors.tools import (
     Tool as Tool,
     ToolContext as ToolContext,
     ToolRefused as ToolRefused,
-    ToolRegistry,
     ToolResult as ToolResult,
-    builtin_tools,
-    recall_tools,
     tool as tool,
 )
 from greenroom.protocol import (
@@ -160,554 +103,10 @@ from greenroom.protocol import (
     Deny as Deny,
     Grant as Grant,
     InputRefusedError as InputRefusedError,
-    MessageId,
     Other as Other,
     Price as Price,
     Reply as Reply,
-    SessionId,
-    SessionSettings,
-    StatusChanged,
-    round_limit,
 )
-from greenroom.protocol.context import choose_policy
 from greenroom.storage import (
-    Held,
     MemoryStore as MemoryStore,
-    MessageHit,
-    Piece,
-    Reader,
-    RecoveryReport,
-    SessionRow,
-    Store,
-    archive_session,
 )
-
-T = TypeVar("T")
-
-IDLE_SECONDS: Final = 1_200.0
-"""After so long without work a session is unloaded."""
-
-TITLE_CHARS: Final = 50
-
-NOWHERE: Final = Path(os.devnull, "greenroom")
-"""The state folder of an engine without one: a path that can't be made."""
-
-
-def default_state() -> Path:
-    """Return the state folder of this user, in the platform's data folder."""
-    return Path(platformdirs.user_data_dir("greenroom", appauthor=False))
-
-
-@final
-@attrs.define(eq=False)
-class Engine:
-    """A running engine; made by `open_engine`."""
-
-    state: Path
-    """The folder; one that can't be, for an engine without one."""
-    recovered: RecoveryReport
-    """What a dead engine had left, and what was made of it."""
-    _system: System
-    _sessions: Sessions
-    _readers: StoreReaders
-    _world: SessionWorld
-    _tools: ToolRegistry
-    agents: AgentManager
-    """The agents of the state folder."""
-    skills: Skills
-    """The Skills of the state folder."""
-    bindings: Bindings
-    """Which client follows which session."""
-    imports: Imports
-    """What is taken over from an older system."""
-    _lifecycle: Lifecycle
-    _maintenance: Maintenance
-    _defaults: SessionDefaults = attrs.field(factory=SessionDefaults)
-
-    def __repr__(self) -> str:
-        return f"<Engine {str(self.state)!r}>"
-
-    def with_defaults(self, defaults: SessionDefaults) -> Engine:
-        """Return this engine, for callers whose new sessions begin with *defaults*."""
-        return attrs.evolve(self, defaults=defaults)
-
-    async def create_session(
-        self,
-        *,
-        workspace: Path | str | None = None,
-        agent: str | None = None,
-        title: str = "",
-        provider: str | None = None,
-        model: str | None = None,
-        permission_mode: str | None = None,
-        system_prompt: str | None = None,
-        max_rounds: int | None = None,
-        permission_seconds: float | None = None,
-        question_seconds: float | None = None,
-        turn_budget: Budget | None = None,
-        session_budget: Budget | None = None,
-        prompt: Content | None = None,
-        command_id: str = "",
-        bind: Bind | None = None,
-    ) -> SessionHandle:
-        """Make a session of *agent* whose tools may touch *workspace*.
-
-        What is not given is the agent's; without an agent the session is of the one
-        that the user has chosen, else of the builtin one (AGT-10).
-
-        With a *prompt*, the first thing said, the session is there when that is taken
-        in, and its turn goes on; without a *title* it is called so (SES-12). Sending
-        the same with the same *command_id* waits for the end. *bind* is called with the
-        session before. If it or the prompt fails, or this is cancelled before the
-        prompt is taken in, there is no session.
-
-        Raises:
-            WorkspaceError: the folder does not exist, or neither it nor a folder of
-                the agent's is given.
-            AgentNotFoundError, AgentUnavailableError, AgentRefusedError: the agent
-                is not there, can't be run, or is disabled.
-            NoBackendError: nobody here runs agents of its kind.
-            TurnRefusedError: a setting is wrong.
-        """
-        chosen = await self.agents.select(agent)
-        config, providers = chosen.config, self._world.providers
-        default, first = self._defaults, next(iter(providers))
-        who = chosen.model(provider, model, first, default.model)
-        mode = permission_mode or config.permission_mode or default.permission_mode
-        told = system_prompt
-        if told is None:
-            told = config.system_prompt or default.system_prompt
-        folder = workspace
-        if folder is None:
-            folder = config.project_path or default.workspace
-        limit = default.max_rounds if max_rounds is None else max_rounds
-        settings = SessionSettings(
-            agent_id=chosen.agent.id,
-            title=(title.strip() or text_of(prompt or ""))[:TITLE_CHARS] or "New Chat",
-            workspace=str(await resolved_workspace(folder)),
-            provider=who.provider,
-            model=who.model,
-            permission_mode=mode,  # pyright: ignore[reportArgumentType] - checked below
-            system_prompt=told,
-            max_rounds=round_limit(limit),
-            permission_seconds=permission_seconds,
-            question_seconds=question_seconds,
-            turn_budget=turn_budget,
-            session_budget=session_budget,
-            disabled_tools=config.disabled_tools,
-        )
-        checked = _checked(settings, providers)
-        made = self._handle(await self.agents.create_session(chosen.agent, checked))
-        if prompt is not None or bind is not None:
-            begin = self._lifecycle.first_turns.begin
-            await begin(made, prompt, command_id, bind)
-        return made
-
-    async def open_session(self, session_id: str) -> SessionHandle:
-        """Load a session and return its handle.
-
-        Raises:
-            SessionNotFoundError: there is none.
-            SessionHeldError: another engine owns it.
-            AgentNotFoundError, AgentUnavailableError: its agent is gone, or can't be
-                run as it is stored.
-            NoBackendError: nobody here runs agents of its kind.
-        """
-        scope = SessionId(session_id)
-        row = await self._readers.read(lambda reader: reader.session(scope))
-        if row is None:
-            # Its actor, if there is one, has nothing to stand on (SES-06).
-            await self._sessions.close(scope)
-            raise SessionNotFoundError(scope)
-        await self.agents.open_session(row.settings.agent_id, scope)
-        return self._handle(scope)
-
-    def session(self, session_id: str) -> SessionHandle:
-        """Return a handle without loading anything; it may name no session."""
-        return self._handle(SessionId(session_id))
-
-    def status(self, session_id: str) -> StatusChanged | None:
-        """Return the state of a session that is loaded here; ``None``: it is not."""
-        loaded = self._sessions.loaded(SessionId(session_id))
-        return None if loaded is None else loaded.hub.status_event()
-
-    async def read(self, fn: Callable[[Reader], T]) -> T:
-        """Return *fn* of a reader of the store, which is one short transaction.
-
-        It may run in another thread, so it keeps to what it is given.
-
-        Raises:
-            StorageError: the store can't be read.
-        """
-        return await self._readers.read(fn)
-
-    async def sessions(
-        self,
-        limit: int = 100,
-        *,
-        before: SessionRow | None = None,
-        agent: str | None = None,
-        archived: bool | None = None,
-        title: str = "",
-    ) -> list[SessionRow]:
-        """Return sessions, last used first; loads nothing.
-
-        *before* is the last row of the page before; for the filters see
-        `Reader.sessions`.
-        """
-        key = None if before is None else (before.updated_at, before.id)
-        return await self._readers.read(
-            lambda reader: reader.sessions(
-                limit, key, agent=agent, archived=archived, title=title
-            )
-        )
-
-    async def search(
-        self, query: str, *, session_id: str | None = None, limit: int = 12
-    ) -> list[MessageHit]:
-        """Return messages that hold all words of *query*, the best first (PER-07).
-
-        In one session, or in all; *limit* is 1 to 50. Loads nothing. What was said
-        less than a second ago may not be found yet.
-        """
-        scope = None if session_id is None else SessionId(session_id)
-        return await self._readers.read(
-            lambda reader: reader.search_messages(query, scope, limit)
-        )
-
-    async def archive_session(
-        self, session_id: str, *, archived: bool = True
-    ) -> SessionRow:
-        """Put a session away, or take it back; one that is loaded is closed first.
-
-        It can be listed, read, searched and prompted as before.
-
-        Raises:
-            SessionNotFoundError: there is none.
-            SessionHeldError: another engine owns it, or it was loaded meanwhile.
-        """
-        await self.session(session_id).close()
-        world, scope = self._world, SessionId(session_id)
-        revision, now = world.ids.uuid(), world.clock.now()
-        row: SessionRow | Held | None = await world.writer.submit(
-            Piece(
-                lambda store: archive_session(
-                    store,
-                    world.member,
-                    scope,
-                    archived=archived,
-                    revision=revision,
-                    now=now,
-                )
-            )
-        )
-        if row is None:
-            raise SessionNotFoundError(session_id)
-        if isinstance(row, Held):
-            raise SessionHeldError(session_id, row.owner)
-        return row
-
-    async def fork_session(
-        self, session_id: str, *, through: str | None = None
-    ) -> SessionHandle:
-        """Make a session that begins with what was sent in one (SES-23).
-
-        Up to the message *through*, or to the end. It has the agent, the limits and the
-        permission mode of the source, which stays as it is.
-
-        Raises:
-            SessionNotFoundError, MessageNotFoundError: there is none.
-            AgentNotFoundError, AgentUnavailableError, AgentRefusedError: its agent
-                can't begin sessions.
-            BeingDeletedError: the session or its agent is being deleted.
-        """
-        last = None if through is None else MessageId(through)
-        forks = self._lifecycle.forks
-        return self._handle(await forks.fork(SessionId(session_id), last))
-
-    async def delete_session(self, session_id: str) -> None:
-        """Delete a session for good, with all that belongs to it (DEL-03).
-
-        It needs no agent. A turn that goes on is ended. Cancelled, or after a failure,
-        it can be repeated.
-
-        Raises:
-            SessionNotFoundError: there is none.
-            SessionHeldError: another engine owns it; nothing was done.
-            StillUsedError: something was done with it for 30 s; nothing was done.
-            DeletionError: something of it is left; see there.
-        """
-        await self._lifecycle.deletion.delete(SessionId(session_id))
-
-    async def move_session(self, session_id: str, agent: str) -> SessionSettings:
-        """Give a session to another agent; returns its settings (DEL-10, DEL-11).
-
-        Raises:
-            SessionNotFoundError: there is none.
-            TransferRefusedError: not this one, not there, or not now.
-            AgentNotFoundError, AgentUnavailableError, AgentRefusedError: that agent
-                can't have sessions.
-            BeingDeletedError: the session or that agent is being deleted.
-            SessionHeldError: another engine owns the session.
-        """
-        return await self._lifecycle.transfers.transfer(SessionId(session_id), agent)
-
-    async def assess_move(self, agent: str) -> Impact:
-        """Return what `move_sessions` would do with the sessions of *agent* (DEL-12).
-
-        Raises:
-            TransferRefusedError: ``too-many-sessions``.
-        """
-        return await self._lifecycle.transfers.assess(agent)
-
-    async def move_sessions(self, agent: str, target: str) -> Moved:
-        """Give all sessions of *agent* to *target*; empty ones are deleted (DEL-12).
-
-        Raises:
-            TransferRefusedError: one may not go, so that none was moved.
-            MoveError: it ended early; it says after how many.
-        """
-        return await self._lifecycle.transfers.move_all(agent, target)
-
-    async def forget(self, agent: str, recollection_id: int | None = None) -> int:
-        """Let an agent forget one memory, or all of them; return how many (SKL-08).
-
-        After all of them, nothing that was being taken in meanwhile is kept.
-        """
-        return await self._world.writer.submit(
-            Piece(lambda store: store.forget_recollections(agent, recollection_id))
-        )
-
-    async def maintain(
-        self, work: Callable[[Path], T], *, seconds: float = REST_SECONDS
-    ) -> T:
-        """Do *work* on the state folder while nobody uses its database (PER-12).
-
-        It is called with the folder, in the storage's thread, with the database closed:
-        `repair` or `vacuum` of `greenroom.storage`, say. Turns that go on are waited
-        for, *seconds* at most, and sessions are unloaded; a question stays open.
-        Meanwhile sessions are refused, and what else needs the database waits.
-
-        Raises:
-            MaintenanceError: it is being maintained already.
-            MaintenanceRefusedError: a turn did not end, another engine uses the folder,
-                or there is no database. Nothing was done.
-            MaintenanceFailedError: something failed with the database closed, be it
-                *work*. This engine has ended: leaving it raises this too.
-        """
-        return await self._maintenance.run(work, seconds)
-
-    def contribute(self, *tools: Tool) -> None:
-        """Add tools for the runs that start from now on."""
-        self._tools.contribute(*tools)
-
-    def context_window(self, settings: SessionSettings) -> Window:
-        """Return the window of the model that *settings* name, or that it is unknown.
-
-        An unknown one has the fallback beside it that is in force (CTX-11).
-        """
-        return self._world.windows.find(settings)
-
-    def tree(self) -> tuple[ActorInfo, ...]:
-        """Return every actor: path, state, mailbox, deadline."""
-        return self._system.tree()
-
-    def metrics(self) -> dict[str, float]:
-        """Return counts of this moment, and sizes in bytes, by name."""
-        return gauges(self.tree(), self._sessions.loaded, self._world.writer)
-
-    def _handle(self, session_id: SessionId) -> SessionHandle:
-        return SessionHandle(session_id, self._sessions, self._readers, self._world.ids)
-
-
-@asynccontextmanager
-async def open_engine(
-    *,
-    state: Path | str | None = None,
-    store: Store | None = None,
-    provider: Provider | None = None,
-    providers: Iterable[Provider] = (),
-    rate_limits: Mapping[str, RateLimit] | None = None,
-    tools: Iterable[Tool] = (),
-    builtin: bool = True,
-    program: str = "greenroom",
-    environment: Mapping[str, str] | None = None,
-    clock: Clock | None = None,
-    ids: Ids | None = None,
-    idle_seconds: float | None = IDLE_SECONDS,
-    inline_chars: int = INLINE_CHARS,
-    gc_thresholds: bool = True,
-    threads: bool = True,
-    prices: Prices | None = None,
-    windows: Windows | None = None,
-    view_policy: str | None = None,
-    compaction: Strategy | None = None,
-    hooks: Iterable[Hook] = (),
-    memory: MemoryPort | None = None,
-    telemetry: Telemetry | None = None,
-) -> AsyncGenerator[Engine]:
-    """Open an engine on a state folder and close it again, bounded.
-
-    Args:
-        state: the folder; the platform's data folder when not given.
-        store: where sessions are kept instead of there: a `MemoryStore` for an engine
-            that writes no file. It is used on the loop, is left at the end and stays
-            yours. Without a *state* beside it, output of a tool that is too long to
-            be told whole is an error.
-        provider: who answers; without one, turns end in an error that says so.
-        providers: more of them; a session chooses by id.
-        rate_limits: how often a provider may be asked, by its id; all sessions of
-            this engine wait in one queue for it. Without one it is asked at once.
-        tools: your own, beside the built-in ones.
-        builtin: whether the built-in tools are offered.
-        program: who this is, for other engines on the same folder.
-        environment: what the shell tool may take its allow-listed part from.
-        clock: time, for tests.
-        ids: identities and chance, for tests.
-        idle_seconds: after so long a session is unloaded; ``None``: never.
-        inline_chars: longer output of tools that list is kept in a file, and the model
-            reads a preview (TOL-16).
-        gc_thresholds: whether the garbage collector is set for many small objects.
-        threads: ``False`` keeps storage on the loop, for tests on a mock clock.
-        prices: what models cost, for budgets and results; without them no cost is
-            known.
-        windows: how many tokens models take; without it what *prices* lists, and what
-            providers say when they refuse a request.
-        view_policy: how views are made, by name (CTX-06); one that does not exist is
-            the default one, and manifests say so.
-        compaction: what stands for the part of a long conversation that is no longer
-            sent; without one a summary by the agent's assistant model, or the
-            session's. `SlidingWindow` asks no model.
-        hooks: who is told what happens (SKL-10). Nothing that a hook does changes a
-            run; see `Hook` for its form, `CommandHook` and `Webhook` for ready ones.
-        memory: how agents remember, if they do (``memoryEnabled``); without one, by the
-            words of what was said (SKL-07, SKL-08).
-        telemetry: who makes spans and metrics of what runs do: `OpenTelemetry` of
-            `greenroom.otel`, say. Without one nothing is made.
-
-    Raises:
-        StorageError: the state can't be used; nothing was started.
-    """
-    folder = _folder(state, store)
-    clock, ids = clock or SystemClock(), ids or SystemIds()
-    by_id = providers_by_id(provider, providers)
-    gates = rate_gates(by_id, rate_limits or {})
-    registry = _registry(tools, builtin=builtin)
-    # Before any actor lives: what dead owners left is settled, or nothing starts.
-    if store is None:
-        own, ready = await take_up(folder, program, clock, ids)
-        storage = own_storage(own, folder, threads=threads)
-    else:
-        ready = await make_ready(store, program, clock, ids)
-        storage = lent_storage(store, ready.member, clock)
-    member = ready.member
-    async with (
-        storage as (writer, readers),
-        open_observer(telemetry, clock) as observer,
-        open_system(clock=clock, ids=ids, gc_thresholds=gc_thresholds) as system,
-    ):
-        parts = open_stages(system)
-        tell_hooks = Hooks.start(hooks, parts["hooks"].spawn)
-        agents = AgentManager(writer, readers, clock, ids)
-        agents.belong(belongings_of(writer, clock.now))
-        agents.migrated = ready.migrated
-        await agents.begin()
-        work = ThreadWork() if threads and store is None else InlineWork()
-        skills = Skills(
-            Packages(folder / "skills"), writer, readers, agents, clock, work
-        )
-        await skills.start(parts["skills"].spawn)
-        if builtin:
-            registry.reserve(*recall_tools(readers))
-        recalls = memory or StoreMemory(readers)
-        ingestion = Ingestion(recalls, agents, readers, writer, clock)
-        ingestion.start(parts["memory"].spawn)
-        prices = prices or Prices()
-        windows = windows or Windows(listed=prices.context_window)
-        world = SessionWorld(
-            system=system,
-            writer=writer,
-            readers=readers,
-            member=member,
-            clock=clock,
-            ids=ids,
-            backend=NativeRuns(),
-            providers=by_id,
-            tools=registry.snapshot,
-            scratch=folder / "scratch",
-            environment=os.environ if environment is None else environment,
-            idle_seconds=idle_seconds,
-            inline_chars=inline_chars,
-            cost=prices.cost,
-            windows=windows,
-            view_policy=choose_policy(view_policy),
-            compaction=CompactionSetup(
-                compaction or Summaries(clock.now, ids.random),
-                Policies(agents, by_id, gates, windows).find,
-                ids,
-                clock.now,
-                ingestion.after_compaction,
-            ),
-            gates=gates,
-            tell_hooks=tell_both(tell_hooks, observer),
-            prepare=Resources(skills, Environment(work)),
-            contribute=Contributions(recalls, agents, system.reaper),
-            turn_settled=ingestion.after_turn,
-            admit=agents.admit_native,
-            require=agents.require,
-        )
-        sessions = Sessions(world, parts["sessions"].spawn)
-        agents.register("native", NativeBackend(sessions))
-        stages = Stages(removes_folder(world.scratch))
-        lifecycle = Lifecycle.of(sessions, agents, stages)
-        await lifecycle.deletion.finish_pending()
-        yield Engine(
-            folder,
-            ready.recovered,
-            system,
-            sessions,
-            readers,
-            world,
-            registry,
-            agents,
-            skills,
-            Bindings(writer, member, clock.now),
-            Imports(writer, readers, member, agents, next(iter(by_id)), clock, ids),
-            lifecycle,
-            Maintenance(
-                folder,
-                member,
-                clock,
-                writer,
-                readers,
-                sessions,
-                ingestion,
-                parts["memory"],
-                system.fail,
-            ),
-        )
-
-
-def _folder(state: Path | str | None, store: Store | None) -> Path:
-    if state is not None:
-        return Path(state)
-    return default_state() if store is None else NOWHERE
-
-
-def _registry(tools: Iterable[Tool], *, builtin: bool) -> ToolRegistry:
-    registry = ToolRegistry()
-    if builtin:
-        registry.contribute(*builtin_tools())
-    registry.contribute(*tools)
-    return registry
-
-
-def _checked(
-    settings: SessionSettings, providers: Mapping[str, Provider]
-) -> SessionSettings:
-    if settings.provider not in providers:
-        known = ", ".join(sorted(providers))
-        raise TurnRefusedError(
-            "unknown_provider", f"no provider {settings.provider!r}; there is {known}"
-        )
-    return changed_settings(settings, {})

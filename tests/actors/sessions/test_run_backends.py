@@ -40,7 +40,7 @@ from greenroom.testing import RehearsalProvider, open_test_engine
 
 SOURCE: Final = Path(greenroom.engine.__file__).parent
 RUNS: Final = "greenroom.actors.runs"
-RUNNERS: Final = (RUNS, "greenroom.engine")
+RUNNERS: Final = (RUNS, "greenroom.actors.engine._open")
 """The loop, and the one place that puts it together with the rest."""
 
 
