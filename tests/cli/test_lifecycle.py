@@ -72,6 +72,8 @@ def test_a_session_is_forked(state: Path, capsys: Capture) -> None:
         assert row.message_count == 1
     assert main(["sessions", "fork", "alpha", "--through", "nothing"]) != ExitCode.OK
     assert "no message 'nothing'" in capsys.readouterr().err
+    assert main(["sessions", "fork", "alpha", "--rounds", "1"]) == ExitCode.USAGE
+    assert "--through" in capsys.readouterr().err
 
 
 def test_a_session_is_moved_and_its_agent_then_kept(

@@ -28,10 +28,14 @@ _Change = Callable[[Engine], Awaitable[dict[str, Any]]]
 
 def fork_command(arguments: argparse.Namespace, config: Config) -> int:
     """Make a session of what was sent in one."""
+    if arguments.rounds is not None and arguments.through is None:
+        raise CliError("--rounds N needs --through MESSAGE")
     session_id = _named(config, arguments.session)
 
     async def fork(engine: Engine) -> dict[str, Any]:
-        made = await engine.fork_session(session_id, through=arguments.through)
+        made = await engine.fork_session(
+            session_id, through=arguments.through, rounds=arguments.rounds
+        )
         return {"id": made.id}
 
     return _change(fork, arguments, config)

@@ -95,6 +95,14 @@ def _fork(parser: SubParser) -> None:
         default=None,
         help="the id of the last message that is copied (default: all)",
     )
+    parser.add_argument(
+        "--rounds",
+        metavar="N",
+        type=int,
+        default=None,
+        help="of that message only its first rounds: requests to the model, with the"
+        " results of their calls",
+    )
     _add_done(parser)
 
 

@@ -17,7 +17,11 @@ from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.gates import BeingDeletedError
 from greenroom.actors.tools import ToolResult, kept_output
-from greenroom.engine import MessageNotFoundError, SessionNotFoundError
+from greenroom.engine import (
+    MessageNotFoundError,
+    RoundNotFoundError,
+    SessionNotFoundError,
+)
 from greenroom.protocol import (
     ActionBlock,
     AgentNotFoundError,
@@ -224,6 +228,36 @@ async def test_a_fork_in_the_middle_of_a_batch_waits_for_nobody(tmp_path: Path) 
             assert (await made.prompt("third")).text == "after"
             assert await made.interactions() == ()
             await stage.session.cancel()
+
+
+async def test_a_fork_may_end_with_a_round_of_an_answer(tmp_path: Path) -> None:
+    script = replies(ASK, [Call("probe", {"n": 2}), Halt("tool_use")], DONE, DONE)
+    async with open_stage(
+        tmp_path, script, Probe(), permission_mode="auto_approve"
+    ) as stage:
+        fork, source = stage.engine.fork_session, stage.session.id
+        await stage.session.prompt("go")
+        user, answer = await stage.session.messages()
+        made = await fork(source, through=answer.id, rounds=1)
+        _, cut = await made.messages()
+        (call,) = calls_of(cut)
+        assert (call.arguments, call.status) == ('{"n":1}', "success")
+        assert (cut.status, cut.metadata.provider_rounds) == ("sent", 1)
+        assert cut.metadata.run_outcome is None
+        await made.prompt("on")
+        said = stage.provider.requests[-1].messages
+        assert [type(m).__name__ for m in said] == [
+            "UserMessage",
+            "AssistantMessage",
+            "ToolMessage",
+            "UserMessage",
+        ]
+        whole = await fork(source, through=answer.id, rounds=3)
+        assert (await whole.messages())[1].metadata.run_outcome == "completed"
+        for message, rounds in ((answer, 0), (answer, 4), (user, 1)):
+            with pytest.raises(RoundNotFoundError):
+                await fork(source, through=message.id, rounds=rounds)
+        assert len(await stage.engine.sessions()) == 3
 
 
 NAMES = ["kept.txt", "gone.txt", "link.txt", "folder.txt", "a/b.txt"]
