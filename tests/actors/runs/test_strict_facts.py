@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 import trio
 from kit.rehearsal import Probe, calls_of, open_stage, replies, spy_on
@@ -13,6 +14,8 @@ from greenroom.engine import TurnFailedError
 from greenroom.protocol import (
     DispatchCommitted,
     JournalError,
+    Notice,
+    PreToolUse,
     RunStarted,
     RunTerminal,
     StreamCompleted,
@@ -23,6 +26,22 @@ from greenroom.protocol import (
 DONE = [Say("done"), Halt()]
 ASK = [Call("probe", {"n": 1}), Halt("tool_use")]
 PAIR = [Call("one", {"n": 1}), Call("two", {"n": 2}), Halt("tool_use")]
+
+
+@attrs.define(eq=False)
+class Listener:
+    """Hears what hooks are told, at once."""
+
+    notices: list[Notice] = attrs.field(factory=list)
+
+    def observe(self, clock: object) -> Listener:
+        return self
+
+    def told(self, notice: Notice) -> None:
+        self.notices.append(notice)
+
+    def close(self) -> None:
+        pass
 
 
 def failing(kind, count=1):
@@ -131,13 +150,18 @@ async def no_effect(arguments, operation):
 
 @pytest.mark.contract("JRN-10")
 async def test_an_outcome_that_is_not_durable_is_shown_to_nobody(tmp_path):
-    async with open_stage(tmp_path, replies(ASK, DONE), Probe()) as stage:
+    hook = Listener()
+    async with open_stage(
+        tmp_path, replies(ASK, DONE), Probe(), telemetry=hook
+    ) as stage:
         spy_on(stage).fail = failing("ToolOutcome")
         async with stage.session.follow() as feed:
             turn = await stage.session.prompt("go")
             stage.session._sessions.hub(stage.session.id).close()
             events = [event async for event in feed]
         assert turn.stop_reason == "journal_error"
+        assert any(isinstance(notice, PreToolUse) for notice in hook.notices)
+        assert "result of probe" not in repr(hook.notices)
         assert "result of probe" not in repr(events)
         assert "result of probe" not in repr(stage.tape())
         assert len(stage.provider.requests) == 1
