@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, cast, final
 
 import attrs
+import h11
 import msgspec
 import trio
 from trio_websocket import (
@@ -195,12 +196,9 @@ async def _websocket(
             watched.is_over = True
             racing.cancel_scope.cancel()
             return websocket
-    why = (
-        "what answers is no gateway"
-        if watched.broken.is_set()
-        else "it does not answer"
-    )
-    raise UnreachableGatewayError(address, why)
+    if watched.broken.is_set():
+        raise _no_gateway()
+    raise UnreachableGatewayError(address, "it does not answer")
 
 
 async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
@@ -248,6 +246,13 @@ class _Handshake(trio.abc.Stream):
 
 #### Errors
 
+_FOREIGN: Final = (HandshakeError, ConnectionClosed, h11.ProtocolError)
+"""What the library ends with where the other side does not speak WebSocket."""
+
+
+def _no_gateway() -> GatewayProtocolError:
+    return GatewayProtocolError("what answers is no gateway")
+
 
 def _one_of_ours(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
     # What the library's task ended with is in a group with what that cancelled.
@@ -259,8 +264,8 @@ def _one_of_ours(group: BaseExceptionGroup[BaseException]) -> BaseException | No
             return GatewayRefusedError(leaf.status_code, " ".join(body.split()))
     if not real:
         return leaves[0]
-    if all(isinstance(leaf, HandshakeError | ConnectionClosed) for leaf in real):
-        return GatewayProtocolError("what answers is no gateway")
+    if all(isinstance(leaf, _FOREIGN) for leaf in real):
+        return _no_gateway()
     return real[0] if len(real) == 1 else None
 
 
