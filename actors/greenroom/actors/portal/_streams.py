@@ -85,8 +85,10 @@ class Reading(Generic[E]):
         """
         if self._cut_off:
             return self.rest
+        # Kept before it is begun: a thread that is interrupted between finds it again.
         if self._taking is None:
-            self._taking = self._portal.submit(self._take_alone)
+            self._taking = self._portal.prepare(self._take_alone)
+        self._portal.begin(self._taking)
         return self._taking.slot
 
     def adopt(self) -> bool:

@@ -214,10 +214,10 @@ class Portal(Generic[T]):
             self.closed.set_value(None)
 
     def _begin(self, crossing: Crossing[Any]) -> None:
+        if crossing.begun:
+            return
         if not self._accepts:
             crossing.fail(EngineClosedError())
-            return
-        if crossing.begun:
             return
         crossing.begun = True
         self._crossings.add(crossing)
