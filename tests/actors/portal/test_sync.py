@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -118,6 +119,27 @@ def test_a_follower_sees_the_end_of_its_engine():
             follower = threads.submit(follow)
             assert begun.wait(5)
         assert isinstance(follower.result(10)[-1], StatusChanged)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_is_told_instead_of_waiting_for_ever(portal: Portal[str]):
+    async def answer() -> int:
+        return 42
+
+    child = os.fork()
+    if child == 0:
+        told = 1
+        try:
+            signal.alarm(10)
+            with pytest.raises(RuntimeError, match="after a fork"):
+                waited(portal, answer)
+            portal.close_soon()
+            portal.closed.wait()
+            told = 0
+        finally:
+            os._exit(told)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert waited(portal, answer) == 42
 
 
 def test_an_engine_that_can_t_be_opened_says_why():

@@ -10,6 +10,7 @@ not keep the process from ending.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
@@ -90,6 +91,7 @@ class Portal(Generic[T]):
         self._thread = threading.Thread(
             target=self._run, name="greenroom engine", daemon=True
         )
+        self._process = os.getpid()
         self._token: trio.lowlevel.TrioToken | None = None
         self._ready = Slot[None]()
         self._accepts = False
@@ -136,8 +138,19 @@ class Portal(Generic[T]):
         return Crossing(function, self._token)
 
     def begin(self, crossing: Crossing[Any]) -> None:
-        """Begin a call that was prepared, if that was not done; see `submit`."""
+        """Begin a call that was prepared, if that was not done; see `submit`.
+
+        In a process that was forked it fails: the run is in the other one.
+        """
         assert self._token is not None
+        if self._is_forked():
+            crossing.fail(
+                RuntimeError(
+                    "the engine is in the process that has opened it; after a fork, "
+                    "open another one"
+                )
+            )
+            return
         try:
             self._token.run_sync_soon(self._begin, crossing)
         except trio.RunFinishedError:
@@ -147,10 +160,19 @@ class Portal(Generic[T]):
         """Begin to close, from any thread; what is still being opened is cancelled.
 
         Calls under way end as the thing ends them; those that it leaves are cancelled.
+        A process that was forked has nothing to close.
         """
         assert self._token is not None
+        if self._is_forked():
+            self.closed.set_value(None)
+            self.ended.set_value(None)
+            return
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._close)
+
+    def _is_forked(self) -> bool:
+        # Threads stay behind in a fork, so nobody would ever answer.
+        return os.getpid() != self._process
 
     #### In the thread
 
