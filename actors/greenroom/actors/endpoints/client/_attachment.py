@@ -51,6 +51,8 @@ class Attachment:
     _link: Link | None = attrs.field(default=None, init=False)
     _has_begun: bool = attrs.field(default=False, init=False)
     _pause: float = attrs.field(default=0.0, init=False)
+    _incarnation: str | None = attrs.field(default=None, init=False)
+    """Of the newest snapshot: what the cursor is a place of."""
 
     @property
     def after(self) -> int | None:
@@ -114,13 +116,15 @@ class Attachment:
         self._has_begun = True
         if self._after is None:
             self._after = attached.seq
+        if attached.snapshot is not None:
+            self._incarnation = attached.snapshot.incarnation
         return attached if is_new else None
 
     async def _ask(self, link: Link, feed: Feed) -> msgspec.Raw:
         with trio.move_on_after(METHODS[ATTACH].seconds + GRACE_SECONDS):
-            return await link.request(
-                ATTACH, Attach(self.session_id, self._after), feed
-            )
+            known = None if self._after is None else self._incarnation
+            asked = Attach(self.session_id, self._after, known)
+            return await link.request(ATTACH, asked, feed)
         raise SilentGatewayError(ATTACH)
 
     async def _rest(self) -> None:
