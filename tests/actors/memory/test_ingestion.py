@@ -139,6 +139,20 @@ async def test_a_compaction_is_an_occasion_too(tmp_path: Path) -> None:
         assert len(await remembered(stage)) == 1
 
 
+async def test_a_flood_of_turns_is_turned_away_with_one_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_stage(tmp_path, replies(DONE)) as stage:
+        await stage.session.prompt("go")
+        await wait_all_tasks_blocked()
+        settings = stage.session.settings
+        assert settings is not None
+        for number in range(5_000):
+            told = stage.engine._world.turn_settled
+            told(SessionId(f"s{number}"), settings)
+        assert caplog.text.count("memory is behind") == 1
+
+
 @pytest.mark.contract("SKL-08")
 @pytest.mark.parametrize("what", ["session cleared", "agent forgets", "nothing"])
 async def test_what_was_begun_before_a_clearing_is_not_kept(

@@ -87,6 +87,8 @@ class Ingestion:
         factory=dict[SessionId, float], init=False
     )
     """Sessions that failed, and until when they are left alone; in trio's time."""
+    _is_behind: bool = attrs.field(default=False, init=False)
+    """Whether somebody was turned away since the last task; said once."""
 
     def start(self, spawn: Spawn) -> None:
         """Begin to take in."""
@@ -109,7 +111,9 @@ class Ingestion:
             self._actor.tell_nowait(ingest)
         except MailboxFullError:
             # The cursor stays where it is: the session's next turn takes it in.
-            _LOG.warning("memory is behind; session %s waits", ingest.session_id)
+            if not self._is_behind:
+                _LOG.warning("memory is behind; some sessions wait for their next turn")
+            self._is_behind = True
         except ActorExitedError:
             # The engine is closing.
             return
@@ -122,6 +126,7 @@ class Ingestion:
                 # What is left is taken in within the bound that the actor was given.
                 await self._take_in_all(ctx.mailbox.receive_nowait_batch(), ctx)
                 return
+            self._is_behind = False
             await self._take_in_all([message], ctx)
 
     async def _take_in_all(self, messages: Sequence[object], ctx: Context[Any]) -> None:
