@@ -180,7 +180,8 @@ async def test_followers_of_a_cleared_session_begin_anew_however_small_their_cur
         # New, it has a cursor that the tape which a clear begins reaches at once.
         await client.call("_greenroom/session/attach", sessionId=stage.session.id)
         await stage.session.clear()
-        await client.until(lambda: client.told(ENDED))
+        with trio.fail_after(10):
+            await client.until(lambda: client.told(ENDED))
         (ended,) = client.told(ENDED)
         assert ended == {"sessionId": stage.session.id, "reason": "rewound"}
 
