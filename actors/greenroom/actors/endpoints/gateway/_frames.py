@@ -216,6 +216,10 @@ class FrameOutbox:
 
     def _write(self, descriptor: int) -> None:
         while self._frames:
+            if len(self._frames) == 1:
+                # As it nearly always is, and a vector costs more.
+                self._count(os.write(descriptor, self._frames[0]))
+                continue
             few = len(self._frames) <= _MAX_VECTORS
             batch = self._frames if few else self._frames[:_MAX_VECTORS]
             self._count(os.writev(descriptor, batch))
