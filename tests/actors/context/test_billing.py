@@ -106,6 +106,21 @@ async def test_what_the_user_compacts_is_the_sessions(tmp_path, reopened):
 
 
 @pytest.mark.parametrize("reopened", [False, True])
+async def test_what_a_turn_has_compacted_counts_once_for_its_session(
+    tmp_path, reopened
+):
+    script = replies(said(0), said(1), TOO_LONG, SUMMARY, DONE, DONE)
+    async with open_stage(tmp_path, script) as stage:
+        await talk(stage, 2)
+        await stage.session.prompt("next")
+        await stage.session.configure(session_budget=Budget(tokens=600))
+        if reopened:
+            await stage.session.close()
+        excess = await asked_for(stage, "once more")
+        assert (excess.scope, excess.spent) == ("session", 22 + 582)
+
+
+@pytest.mark.parametrize("reopened", [False, True])
 async def test_what_nobody_counted_is_not_nothing(tmp_path, reopened):
     script = replies(said(0), said(1), UNTOLD, DONE)
     async with open_stage(tmp_path, script) as stage:
