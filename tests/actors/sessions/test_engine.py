@@ -124,8 +124,8 @@ async def test_state_that_cannot_be_read_starts_nothing(tmp_path):
 @pytest.mark.contract("JRN-17")
 async def test_recovery_is_over_before_any_actor_lives(tmp_path, monkeypatch):
     order = []
+    import greenroom.actors.engine._open as engine
     import greenroom.actors.opening as opening
-    import greenroom.engine as engine
 
     recover, open_system = opening.recover, engine.open_system
 
