@@ -153,6 +153,8 @@ class World:
 
     chance: Random
     history: History
+    faulty: bool = False
+    """The model fails more often than not."""
     calm: bool = False
     """The model only says that it is fine."""
     reader: Reader | None = None
@@ -160,8 +162,10 @@ class World:
     effects: dict[str, str] = attrs.field(factory=dict)
     """The session of each effect that happened, by its idempotency key."""
     requests: list[ModelRequest] = attrs.field(factory=list)
-    replies: Counter[str] = attrs.field(factory=Counter)
-    """How often a reply has begun to arrive, by the hash of what was asked."""
+    answered: set[str] = attrs.field(factory=set)
+    """Hashes of what was asked and had a reply that began to arrive."""
+    repeated: Counter[str] = attrs.field(factory=Counter)
+    """How often it was asked again after that."""
     numbers: int = 0
     active: int = 0
 
@@ -175,7 +179,9 @@ class World:
         if self.calm:
             return [Say("fine"), Use(1, 1), Halt()]
         if request.tool_choice == "none" and self.chance.random() < 0.7:
-            return [Say("## Goal\nall of it"), Use(3, 1), Halt()]
+            # It takes long enough for others to come between.
+            pause = Pause(self.chance.random() * 3)
+            return [pause, Say("## Goal\nall of it"), Use(3, 1), Halt()]
         cues = [self._cue() for _ in range(self.chance.randint(0, 4))]
         calls = any(isinstance(cue, Call) for cue in cues)
         # Now and then as much as a window has: pressure that no error tells of.
@@ -207,7 +213,7 @@ class World:
         return Call(name, arguments, call_id, cut=self.chance.random() < 0.03)
 
     def _end(self, *, calls: bool) -> Cue:
-        luck = self.chance.random()
+        luck = self.chance.random() * (0.3 if self.faulty else 1)
         if luck < 0.08:
             return self.chance.choice(OVERFLOWS)
         if luck < 0.22:
@@ -298,6 +304,8 @@ class World:
         if not self._is_dispatched(op):
             self.history.complain(f"law 3: the effect {key[-12:]} was not dispatched")
         self.effects[key] = op.context.session_id
+        op.context.scratch.mkdir(parents=True, exist_ok=True)
+        (op.context.scratch / key[-12:]).touch()
 
     def _is_dispatched(self, op: Operation) -> bool:
         assert self.reader is not None
@@ -351,6 +359,9 @@ class Model:
     ) -> AsyncGenerator[AsyncIterator[Any]]:
         world, asked = self.world, prompt_hash(request)
         world.requests.append(request)
+        if asked in world.answered:
+            world.answered.remove(asked)
+            world.repeated[asked] += 1
         world.history.note("model", f"is asked {asked[:12]}")
         world.active += 1
         try:
@@ -366,5 +377,5 @@ class Model:
         async for event in events:
             if silent and not isinstance(event, CONTROL):
                 silent = False
-                self.world.replies[asked] += 1
+                self.world.answered.add(asked)
             yield event

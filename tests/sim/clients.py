@@ -95,6 +95,21 @@ DEEDS: Final = {
     "wait": 14,
     "step": 5,
 }
+FAVOURITES: Final = (
+    "queue",
+    "steer",
+    "change",
+    "cancel",
+    "configure",
+    "compact",
+    "undo",
+    "fork",
+    "move",
+    "rewind",
+    "delete",
+)
+"""What all clients of a life may do more often: what meets rarely meets then."""
+FAVOUR: Final = 6
 ANSWERS: Final = (Grant(), Grant(), Deny("no"), Reply("a"), Other())
 BUDGET_ANSWERS: Final = (Reply("raise"), Reply("raise"), Reply("stop"), Other())
 SETTINGS: Final = (
@@ -117,6 +132,8 @@ SIMPLE: Final = {
     "delete": lifecycle.delete,
 }
 """Deeds that are calls with nothing to be told."""
+BETWEEN: Final = (lifecycle.rewind, lifecycle.rewind, lifecycle.clear)
+"""What may come while a compaction goes on."""
 
 
 @attrs.define(eq=False)
@@ -136,11 +153,20 @@ class Client:
     watchers: list[trio.CancelScope] = attrs.field(factory=list)
     visited: list[SessionHandle] = attrs.field(factory=list)
     """Where there may be calls of this client."""
-    sent: list[tuple[str, str]] = attrs.field(factory=list)
-    """How each command was sent, and its id."""
+    favours: tuple[str, ...] = ()
+    """Deeds that are done more often than others."""
+    sent: list[tuple[str, str, str]] = attrs.field(factory=list)
+    """Where each command was sent, how, and its id."""
 
     def __attrs_post_init__(self) -> None:
         self.visited.append(self.session)
+
+    @property
+    def _weights(self) -> list[int]:
+        return [
+            weight * FAVOUR if deed in self.favours else weight
+            for deed, weight in DEEDS.items()
+        ]
 
     def go_to(self, session: SessionHandle) -> None:
         """Work with another session from now on."""
@@ -151,17 +177,17 @@ class Client:
         """Do so many things, watching from the beginning."""
         self.nursery.start_soon(self._follow)
         for _ in range(deeds):
-            (deed,) = self.chance.choices(tuple(DEEDS), tuple(DEEDS.values()))
+            (deed,) = self.chance.choices(tuple(DEEDS), self._weights)
             self.history.note(self.name, deed)
             await self._do(deed)
 
     async def _do(self, deed: str) -> None:
         match deed:
             case "prompt" | "queue" | "steer":
-                self.sent.append((deed, self.notes.command()))
-                self._send(*self.sent[-1])
-            case "again" if self.sent:
-                self._send(*self.chance.choice(self.sent))
+                self.sent.append((self.session.id, deed, self.notes.command()))
+                self._send(*self.sent[-1][1:])
+            case "again" if here := [s for s in self.sent if s[0] == self.session.id]:
+                self._send(*self.chance.choice(here)[1:])
             case "answer":
                 self._start(self._answer)
             case "both answer":
@@ -177,6 +203,8 @@ class Client:
                     self._start(self._configure)
             case "compact":
                 self._start(self._compact)
+                if self.chance.random() < 0.5:
+                    self._start(self._come_between)
             case "undo":
                 self._start(self.session.undo_compaction)
             case "follow":
@@ -267,6 +295,10 @@ class Client:
     async def _compact(self) -> str:
         done = await self.session.compact()
         return f"{done.outcome} {done.why}"
+
+    async def _come_between(self) -> str:
+        await trio.sleep(self.chance.random() * 2)
+        return await self.chance.choice(BETWEEN)(self)
 
     async def _follow(self) -> None:
         with trio.CancelScope() as scope:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from greenroom.protocol import MessageRecord, TextBlock
+from greenroom.protocol import MessageRecord, SessionId, TextBlock
+from greenroom.storage import Reader
 
 if TYPE_CHECKING:
     from sim.clients import Client
@@ -78,12 +79,26 @@ async def delete(client: Client) -> str:
     notes.doomed.add(doomed.id)
     await client.engine.delete_session(doomed.id)
     notes.deleted.add(doomed.id)
-    if left := [*await doomed.messages(), *await doomed.inputs()]:
+    if left := await _left(client, doomed.id):
         client.history.complain(f"DEL-03: {doomed.id} is deleted and has {left}")
     rows = sorted(await client.engine.sessions(), key=lambda row: row.id)
     if rows:
         client.go_to(client.engine.session(client.chance.choice(rows).id))
     return doomed.id
+
+
+# Looked at at once: a start puts some of it in order, too.
+async def _left(client: Client, session_id: SessionId) -> list[object]:
+    def read(reader: Reader) -> list[object]:
+        return [
+            *reader.messages(session_id, None, 1),
+            *reader.pending_inputs(session_id).rows,
+            *reader.skill_selection(session_id),
+            *reader.heads([session_id]),
+        ]
+
+    output = client.engine.state / "scratch" / session_id
+    return await client.engine._readers.read(read) + [output] * output.exists()
 
 
 # What was there all the time, and is to be in the fork.

@@ -11,18 +11,35 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
+import attrs
+
+from greenroom import engine
+from greenroom.actors.lifecycle import _deletion, _fork, _transfer
 from greenroom.actors.runs import _attempts, _operation
-from greenroom.actors.sessions import _actor, _record
+from greenroom.actors.sessions import (
+    _actor,
+    _compaction,
+    _drain,
+    _intake,
+    _record,
+    _session,
+)
 from greenroom.protocol import (
+    InputChange,
+    PendingInputs,
     RunTerminal,
     ToolMessage,
     ViewBuilder,
+    _lanes,
+    forked_message,
+    next_input,
 )
 from greenroom.storage import RUN_ACKNOWLEDGED, Appended, Posted, recovery
 from greenroom.storage.sqlite import _connection
 
 Operation: Final = _operation.RunOperation
 Record: Final = _record.SessionRecord
+SessionCompaction: Final = _compaction.SessionCompaction
 
 
 @contextmanager
@@ -238,24 +255,169 @@ def disk_not_synced() -> Generator[None]:
         yield
 
 
-MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
-    mutant.__name__: mutant
-    for mutant in (
-        dispatch_after_the_effect,
-        outcome_not_committed,
-        call_run_twice,
-        message_before_its_terminal,
-        lost_answer,
-        doubled_result,
-        dropped_result,
-        cancel_swallowed,
-        retry_after_output,
-        told_before_it_is_written,
-        told_in_the_order_of_tasks,
-        prompt_not_stored,
-        prompt_not_settled,
-        recovery_without_acknowledgement,
-        recovery_leaves_messages,
-        disk_not_synced,
-    )
+#### Of input that waits
+
+
+@contextmanager
+def lost_input() -> Generator[None]:
+    write = _intake.write_inputs
+
+    async def lose(session: Any, change: Any, facts: Any = (), settles: Any = ()):
+        if settles and not list(facts):
+            change = InputChange(session.inputs)
+        await write(session, change, facts, settles)
+
+    with replaced(_intake, "write_inputs", lose):
+        yield
+
+
+@contextmanager
+def doubled_input() -> Generator[None]:
+    settle = PendingInputs.settle
+
+    def keep(self: Any, input_id: str, settlement: Any, *, now: float) -> Any:
+        is_queued = any(row.id == input_id and not row.sent for row in self.queue)
+        if settlement == "delivered" and is_queued:
+            settlement = "returned"
+        return settle(self, input_id, settlement, now=now)
+
+    with replaced(PendingInputs, "settle", keep):
+        yield
+
+
+@contextmanager
+def reordered_steer() -> Generator[None]:
+    joined = _lanes.joined
+    with replaced(_lanes, "joined", lambda first, second: joined(second, first)):
+        yield
+
+
+@contextmanager
+def queue_let_in_from_its_end() -> Generator[None]:
+    def last(*args: Any, **rest: Any) -> Any:
+        row = next_input(*args, **rest)
+        queue = [each for each in args[0].queue if each.state == "pending"]
+        return queue[-1] if row in queue else row
+
+    with replaced(_drain, "next_input", last):
+        yield
+
+
+@contextmanager
+def edit_not_kept() -> Generator[None]:
+    edit = PendingInputs.edit
+
+    def forget(self: Any, input_id: str, parts: Any, *, now: float) -> Any:
+        return edit(self, input_id, self.find(input_id).parts or (), now=now)
+
+    with replaced(PendingInputs, "edit", forget):
+        yield
+
+
+#### Of whole sessions
+
+
+@contextmanager
+def half_transfer() -> Generator[None]:
+    with replaced(_transfer, "filter_selection", lambda *args, **rest: None):
+        yield
+
+
+@contextmanager
+def deletion_forgets_a_stage() -> Generator[None]:
+    async def forget(session_id: Any) -> None:
+        return None
+
+    with replaced(engine, "removes_folder", lambda parent: forget):
+        yield
+
+
+@contextmanager
+def deletion_without_a_record() -> Generator[None]:
+    with replaced(_deletion, "_note", lambda *args: None):
+        yield
+
+
+@contextmanager
+def fork_sharing_ids() -> Generator[None]:
+    def same(record: Any, new_id: Any, order: int) -> Any:
+        return forked_message(record, record.id, order)
+
+    with replaced(_fork, "forked_message", same):
+        yield
+
+
+@contextmanager
+def fork_without_its_end() -> Generator[None]:
+    cursors = _fork._cursors
+
+    def shorter(reader: Any, source: Any, last: int | None) -> Any:
+        return cursors(reader, source, None if last is None else last - 1)
+
+    with replaced(_fork, "_cursors", shorter):
+        yield
+
+
+#### Of compaction
+
+
+# In one engine the comparison is the second of two guards: nothing begins beside a
+# compaction. Without the first the boundary does move meanwhile.
+@contextmanager
+def compaction_without_comparing() -> Generator[None]:
+    free = property(lambda session: session.turn is None)
+    with (
+        replaced(_session.Session, "is_free", free),
+        replaced(SessionCompaction, "_expect", lambda *args: None),
+    ):
+        yield
+
+
+@contextmanager
+def pin_left_out() -> Generator[None]:
+    with replaced(ViewBuilder, "_pin_message", property(lambda view: None)):
+        yield
+
+
+@attrs.frozen
+class Mutant:
+    """A bug, and where it is looked for."""
+
+    change: Callable[[], AbstractContextManager[None]]
+    favours: tuple[str, ...] = ()
+    """What happens more often than otherwise (`sim.play.play`)."""
+
+
+_FAVOURS: Final = (
+    (dispatch_after_the_effect, ()),
+    (outcome_not_committed, ()),
+    (call_run_twice, ()),
+    (message_before_its_terminal, ()),
+    (lost_answer, ()),
+    (doubled_result, ()),
+    (dropped_result, ()),
+    (cancel_swallowed, ("cancel",)),
+    (retry_after_output, ("fault",)),
+    (told_before_it_is_written, ()),
+    (told_in_the_order_of_tasks, ("configure", "queue")),
+    (prompt_not_stored, ()),
+    (prompt_not_settled, ()),
+    (recovery_without_acknowledgement, ("death",)),
+    (recovery_leaves_messages, ("death",)),
+    (disk_not_synced, ("death",)),
+    (lost_input, ("queue",)),
+    (doubled_input, ("queue",)),
+    (reordered_steer, ("steer",)),
+    (queue_let_in_from_its_end, ("queue",)),
+    (edit_not_kept, ("queue", "change", "cancel")),
+    (half_transfer, ("move",)),
+    (deletion_forgets_a_stage, ("delete",)),
+    (deletion_without_a_record, ("delete", "death")),
+    (fork_sharing_ids, ("fork",)),
+    (fork_without_its_end, ("fork",)),
+    (compaction_without_comparing, ("compact", "rewind")),
+    (pin_left_out, ("fault",)),
+)
+MUTANTS: Final[Mapping[str, Mutant]] = {
+    change.__name__: Mutant(change, favours) for change, favours in _FAVOURS
 }

@@ -22,7 +22,7 @@ import trio
 from kit.aftermath import tapes
 from kit.determinism import run_repeatably
 from sim.cast import History, World
-from sim.clients import Client
+from sim.clients import FAVOURITES, Client
 from sim.estate import OTHER_PROMPT, OTHER_SKILLS, PROMPTS, SKILLS
 from sim.judge import judge
 from sim.lane import Lane, Told
@@ -71,6 +71,7 @@ class Life:
     rests: bool
     """It is closed when everything is done, and not before."""
     pace: float
+    favours: tuple[str, ...]
 
 
 @attrs.frozen
@@ -173,16 +174,28 @@ def _select_skills(store: Store, other: str, sessions: list[SessionId]) -> None:
         store.put_skill_selection(session, sorted(SKILLS["default"]))
 
 
-def play(seed: int, template: Path, folder: Path) -> Verdict:
-    """Play *seed* in *folder*, which must not exist, and return what came of it."""
+def play(
+    seed: int,
+    template: Path,
+    folder: Path,
+    favours: tuple[str, ...] = (),
+    *,
+    history: bool = False,
+) -> Verdict:
+    """Play *seed* in *folder*, which must not exist, and return what came of it.
+
+    What is in *favours* happens more often: deeds of clients, ``fault`` of the model,
+    ``death``; without any, what chance favours. With *history* the tapes are told.
+    """
     story = Story(seed, folder)
     shutil.copytree(template, story.state)
     lines: list[str] = []
     try:
-        for life in _plan(story.chance("plan")):
+        for life in _plan(story.chance("plan"), favours):
             _live(story, life)
         _finish(story)
-        lines = _written(story.state)
+        if history:
+            lines = _written(story.state)
     except Exception as exc:
         story.history.complain("".join(traceback.format_exception(exc)))
     finally:
@@ -197,21 +210,23 @@ def play(seed: int, template: Path, folder: Path) -> Verdict:
     )
 
 
-def _plan(chance: Random) -> list[Life]:
-    return [_life(chance) for _ in range(chance.choice((1, 1, 1, 2, 2, 3)))]
+def _plan(chance: Random, favours: tuple[str, ...]) -> list[Life]:
+    return [_life(chance, favours) for _ in range(chance.choice((1, 1, 1, 2, 2, 3)))]
 
 
-def _life(chance: Random) -> Life:
-    dies = chance.random() < 0.5
+def _life(chance: Random, favours: tuple[str, ...]) -> Life:
+    dies = chance.random() < 0.5 or "death" in favours
     # An early death is one in the recovery of the life before.
     latest = chance.choice((40, MAX_OPERATIONS, MAX_OPERATIONS))
     return Life(
-        clients=chance.randint(1, 3),
-        deeds=chance.randint(3, 12),
+        # What is looked for happens to somebody in every life.
+        clients=chance.randint(2 if favours else 1, 3),
+        deeds=chance.randint(9 if favours else 3, 15 if favours else 12),
         dies_at=chance.randint(1, latest) if dies else None,
         kind=chance.choice(KINDS),
         rests=chance.random() < 0.6,
         pace=chance.choice((0.001, 0.02, 0.2)),
+        favours=favours or tuple(chance.sample((*FAVOURITES, "fault"), 2)),
     )
 
 
@@ -221,6 +236,7 @@ def _life(chance: Random) -> Life:
 def _live(story: Story, life: Life) -> None:
     story.lives += 1
     story.history.lines.append(f"LIFE {story.lives} {life}")
+    story.world.faulty = "fault" in life.favours
     seed = story.seed * 16 + story.lives
     with crash_disk(life.dies_at, life.kind, seed=seed) as disk:
         try:
@@ -276,6 +292,7 @@ async def _be_busy(
                 story.history,
                 is_dead,
                 nursery,
+                favours=life.favours,
             )
             for number in range(life.clients)
         ]
@@ -296,7 +313,8 @@ def _finish(story: Story) -> None:
     seed = story.seed * 16 + story.lives
     with crash_disk():
         run_repeatably(seed, _recover, story)
-    before = tapes(story.state)
+    with closing(open_reader(story.state)) as reader:
+        before = dict(reader.heads(reader.scopes()))
     with crash_disk() as disk:
         run_repeatably(seed, _rest, story, disk, before)
     with closing(open_reader(story.state)) as reader:
@@ -311,7 +329,7 @@ async def _recover(story: Story) -> None:
         story.history.note("recovery", engine.recovered.details)
 
 
-async def _rest(story: Story, disk: CrashDisk, before: dict) -> None:
+async def _rest(story: Story, disk: CrashDisk, before: dict[SessionId, int]) -> None:
     story.world.calm = True
     async with trio.open_nursery() as nursery:
         told = story.told
@@ -319,9 +337,7 @@ async def _rest(story: Story, disk: CrashDisk, before: dict) -> None:
         nursery.start_soon(lane.work)
         async with story.engine() as engine:
             found, reader = engine.recovered, lane.serve(engine)
-            wrote = [
-                p.head for s in before if (p := reader.page(s, len(before[s]))).entries
-            ]
+            wrote = dict(reader.heads(list(before))) != before
             if found.runs or found.messages or wrote:
                 story.history.complain(f"law 12: the second start recovered {found}")
             story.world.reader = reader
@@ -351,12 +367,13 @@ async def _take_next_prompt(story: Story, engine: Engine, session_id: str) -> No
         await trio.sleep(SETTLE_SECONDS)
         await client.come_to_rest()
         nursery.cancel_scope.cancel()
-    # What an answer "other" had held back comes between the two (INT-09).
-    for text in ("next", "last"):
+    # What an answer "other" had held back comes between the two (INT-09), or behind.
+    for text in ("next", "last")[: 1 + story.seed % 2]:
         with trio.move_on_after(600) as scope:
             await _prompt(story, session, text)
         if scope.cancelled_caught:
             story.history.complain(f"the {text} prompt never ended")
+    await trio.sleep(SETTLE_SECONDS)
     if rows := await session.inputs():
         story.history.complain(f"PIN-08: after the last turn there waits {rows}")
 

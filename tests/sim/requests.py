@@ -29,7 +29,7 @@ from greenroom.protocol import (
     UserMessage,
     events_of,
 )
-from greenroom.protocol.context import StoredManifest
+from greenroom.protocol.context import StoredManifest, boundary_of
 
 SAID: Final = re.compile(r"go: command \d+(?: edited \d+)?")
 
@@ -47,10 +47,10 @@ def sending_problems(sessions: Sequence[Evidence], world: World) -> Iterator[str
         mine = [requests[each] for each in hashes if each in requests]
         yield from view_problems(session.tape, mine)
         yield from _kept_problems(session, requests)
-    # A request that is made anew, for an input that was returned, has a manifest of
-    # its own.
+        yield from _anchor_problems(session)
+    # What is asked anew, for an input that was returned, has a manifest of its own.
     for hashed, times in asked.items():
-        if world.replies[hashed] > times:
+        if world.repeated[hashed] >= times:
             yield f"law 4: {hashed[:12]} was sent again after output"
 
 
@@ -74,11 +74,7 @@ def _kept_problems(
 ) -> Iterator[str]:
     shown: dict[str, MessageRecord] = {}
     for entry in session.tape:
-        for event in events_of(entry):
-            if isinstance(event, MessagesChanged):
-                shown[event.message.id] = event.message
-            elif isinstance(event, MessageRetracted):
-                shown.pop(event.message_id, None)
+        _follow(shown, entry)
         stored = _manifest(entry)
         request = stored and requests.get(stored.manifest.hashes.prompt_hash)
         if stored is None or request is None:
@@ -87,6 +83,27 @@ def _kept_problems(
         for text in _needed(shown, stored.manifest.message_id):
             if text not in said:
                 yield f"CTX: the request of {stored.view_id} lacks {text!r}"
+
+
+# A compaction is of the transcript as it is when its anchor is written.
+def _anchor_problems(session: Evidence) -> Iterator[str]:
+    shown: dict[str, MessageRecord] = {}
+    for entry in session.tape:
+        _follow(shown, entry)
+        boundary = boundary_of(entry)
+        if boundary is None or boundary.state.attempt_id is None:
+            continue
+        places = {message.order_seq for message in shown.values()}
+        if boundary.state.through_order_seq not in places:
+            yield f"TAP-11: the anchor at {entry.seq} tells of what is not there"
+
+
+def _follow(shown: dict[str, MessageRecord], entry: TapeEntry) -> None:
+    for event in events_of(entry):
+        if isinstance(event, MessagesChanged):
+            shown[event.message.id] = event.message
+        elif isinstance(event, MessageRetracted):
+            shown.pop(event.message_id, None)
 
 
 def _manifest(entry: TapeEntry) -> StoredManifest | None:

@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context
 from typing import Any, Final
 
@@ -39,6 +40,9 @@ STUCK_SECONDS: Final = 120.0
 """Real time after which a seed that hangs ends its process, with its stack."""
 PROGRESS_SECONDS: Final = 10.0
 CHUNK: Final = 20
+
+Sound = dict[tuple[int, tuple[str, ...]], bool]
+"""Seeds, and what was favoured in them: whether they are right without a mutant."""
 
 _folder = Path()
 """Where this process plays; the template is in it."""
@@ -113,12 +117,15 @@ def prepare(folder: str) -> None:
     make_template(_folder / "template")
 
 
-def play_one(seed: int) -> tuple[Verdict, float]:
+def play_one(
+    seed: int, favours: tuple[str, ...] = (), *, history: bool = False
+) -> tuple[Verdict, float]:
     """Play *seed*; also return the processor time it took."""
     faulthandler.dump_traceback_later(STUCK_SECONDS, exit=True)
     began = time.process_time()
     try:
-        verdict = play(seed, _folder / "template", _folder / f"seed-{seed}")
+        where = _folder / "template", _folder / f"seed-{seed}"
+        verdict = play(seed, *where, favours, history=history)
     finally:
         faulthandler.cancel_dump_traceback_later()
     return verdict, time.process_time() - began
@@ -134,11 +141,11 @@ def play_quietly(seed: int) -> tuple[Verdict, float]:
 
 
 @contextmanager
-def player(jobs: int, folder: str) -> Iterator[Any]:
+def player(jobs: int, folder: str, *, history: bool) -> Iterator[Any]:
     """Yield what maps seeds to what came of them, in the order of the seeds."""
     if jobs == 1:
         prepare(folder)
-        yield lambda seeds: map(play_one, seeds)
+        yield lambda seeds: map(partial(play_one, history=history), seeds)
         return
     with ProcessPoolExecutor(
         jobs, get_context("spawn"), initializer=prepare, initargs=(folder,)
@@ -173,19 +180,21 @@ def watch(
             print(summary.line(), file=sys.stderr, flush=True)
 
 
-def find(name: str, seeds: range, sound: dict[int, bool]) -> int | None:
+def find(name: str, seeds: range, sound: Sound) -> int | None:
     """Return the first seed that fails with the mutant *name*, and never without it.
 
     *sound* is what is known already of seeds without a mutant.
     """
+    mutant = MUTANTS[name]
     for seed in seeds:
-        with MUTANTS[name]():
-            verdict, _ = play_one(seed)
+        with mutant.change():
+            verdict, _ = play_one(seed, mutant.favours)
         if not verdict.problems:
             continue
-        if seed not in sound:
-            sound[seed] = not play_one(seed)[0].problems
-        if sound[seed]:
+        key = seed, mutant.favours
+        if key not in sound:
+            sound[key] = not play_one(*key)[0].problems
+        if sound[key]:
             # Of a traceback the last line, without the frame of a group.
             why = verdict.problems[0].rstrip("+-| \n").splitlines()[-1]
             print(f"{name}: seed {seed}: {why}", file=sys.stderr)
@@ -221,7 +230,7 @@ def arguments() -> argparse.Namespace:
 def play_seeds(asked: argparse.Namespace, seeds: range, folder: str) -> int:
     """Play, print the summary, return the exit code."""
     summary = Summary(asked.first)
-    with player(asked.jobs, folder) as results_of:
+    with player(asked.jobs, folder, history=asked.history) as results_of:
         watch(results_of(seeds), summary, history=asked.history)
     print(json.dumps(summary.figures()) if asked.json else summary.line())
     return 1 if summary.failed else 0
@@ -231,7 +240,7 @@ def find_mutants(names: Iterable[str], seeds: range, folder: str) -> int:
     """Print the seed that finds each mutant, as JSON; return the exit code."""
     prepare(folder)
     names = tuple(MUTANTS) if "all" in names else names
-    sound: dict[int, bool] = {}
+    sound: Sound = {}
     found = {name: find(name, seeds, sound) for name in names}
     print(json.dumps(found))
     return 1 if None in found.values() else 0

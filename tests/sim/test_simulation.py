@@ -51,12 +51,13 @@ def test_any_history_keeps_the_laws(first):
 
 
 def test_a_seed_is_one_history_byte_for_byte():
-    seeds = ("--from", "3", "--seeds", "8", "--history")
-    first, second = run_seeds(*seeds), run_seeds(*seeds)
+    # Whatever was played before in the same process.
+    first = run_seeds("--from", "3", "--seeds", "6", "--history")
+    second = run_seeds("--from", "6", "--seeds", "3", "--history")
     assert first.returncode == 0, first.stderr
     told = [run.stdout.splitlines()[:-1] for run in (first, second)]
-    assert len(told[0]) > 500
-    assert told[0] == told[1]
+    assert len(told[1]) > 200
+    assert told[0][-len(told[1]) :] == told[1]
 
 
 @pytest.fixture(scope="module")
