@@ -253,7 +253,7 @@ def test_a_tool_that_does_not_stop_does_not_keep_the_process(agent, work):
     stubborn = """
 import trio
 import greenroom.cli._acp as acp
-import greenroom.engine as engine
+import greenroom.actors.engine._open as engine
 from greenroom.testing import RecordingTool
 
 async def body(arguments, operation):

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from greenroom import engine
+from greenroom.actors.engine import _open as engine
 from greenroom.actors.lifecycle import _deletion, _fork, _transfer
 from greenroom.actors.runs import _attempts, _operation
 from greenroom.actors.sessions import (

@@ -12,7 +12,7 @@ import trio
 from kit.rehearsal import replies
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-import greenroom.engine as front_door
+import greenroom.actors.engine._open as front_door
 from greenroom.actors import opening
 from greenroom.actors.agents import AgentManager
 from greenroom.actors.kernel import Context, Ref, SupervisorHandle
