@@ -81,8 +81,7 @@ class CloseCode(IntEnum):
     GOING_AWAY = 1001
     """The gateway stops."""
     PROTOCOL_ERROR = 1002
-    INVALID_TEXT = 1007
-    """A frame is not UTF-8."""
+    """What came is no frame, or no text. Often the connection just ends instead."""
     TOO_BIG = 1009
     """A frame is longer than `MAX_FRAME_BYTES`."""
     TRY_LATER = 1013
