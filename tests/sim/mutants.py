@@ -383,7 +383,7 @@ class Mutant:
     favours: tuple[str, ...] = ()
     """What happens more often than otherwise (`sim.play.play`)."""
     known: int = 0
-    """A seed that has found it, which is tried first; any change may make it another."""
+    """A seed that has found it, tried first; any change may make it another."""
 
 
 _WHERE: Final[tuple[tuple[Any, tuple[str, ...], int], ...]] = (
