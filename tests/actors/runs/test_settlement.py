@@ -145,8 +145,8 @@ def traced(stage):
     spy.inner = Traced()
 
     class Feed:
-        def put(self, event, size):
-            trace.append(event)
+        def put(self, told, size):
+            trace.append(told.event)
 
         def close(self):
             pass

@@ -238,7 +238,7 @@ async def test_a_wait_hears_a_cancel_at_once(tmp_path, mock_clock, name):
         assert trio.current_time() == before
         result = turn.result
         assert (result.outcome, result.stop_reason) == ("aborted", "user_stop")
-        assert (turn.statuses[-1].state, turn.waiting_for) == ("error", None)
+        assert (turn.statuses[-1].state, turn.waiting_for) == ("idle", None)
 
 
 @pytest.mark.parametrize("name", BY_THEMSELVES)
