@@ -17,7 +17,7 @@ const WAITS = {
 export function standing({ state, waitingFor, hasOpenInteraction, archivedAt, outcome }) {
   if (hasOpenInteraction || waitingFor === "permission" || waitingFor === "question") return ["asks", WAITS[waitingFor] ?? "needs you"];
   if (state === "generating") return ["works", WAITS[waitingFor] ?? "working"];
-  if (state === "error" && outcome === "aborted") return ["idle", "stopped"];
+  if (outcome === "aborted") return ["idle", "stopped"];
   if (state === "error") return ["error", outcome ? "ended in an error" : "ended early"];
   return archivedAt ? ["away", "archived"] : ["idle", "idle"];
 }
