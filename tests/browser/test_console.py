@@ -180,7 +180,7 @@ def test_a_gateway_that_stops_says_so_and_a_turn_it_cut_off_is_shown_as_it_ended
     console.page.locator("#banner-retry").click()
     console.text("#lamp-text", "connected")
     console.marked("aborted")
-    console.text("#state-text", "idle")
+    console.text("#state-text", "stopped")
     fresh = open_console(console.page.url)
     fresh.marked("aborted")
     for each in (console, fresh):
