@@ -41,9 +41,9 @@ from greenroom.actors.lifecycle import (
     DeletionError as DeletionError,
     Impact as Impact,
     MessageNotFoundError as MessageNotFoundError,
-    RoundNotFoundError as RoundNotFoundError,
     Moved as Moved,
     MoveError as MoveError,
+    RoundNotFoundError as RoundNotFoundError,
     TransferRefusedError as TransferRefusedError,
 )
 from greenroom.actors.logs import (

@@ -12,8 +12,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from greenroom.cli._exit import ExitCode
 from greenroom.cli._conversation import Conversation
+from greenroom.cli._exit import ExitCode
 from greenroom.engine import TurnFailedError, TurnRefusedError
 from greenroom.protocol import ActionBlock, Deny, InteractionError, ItemId
 
