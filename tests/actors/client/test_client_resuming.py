@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from kit.cut_stream import Cut
 from kit.gateway import served
 from kit.rehearsal import Probe, open_stage, replies
 from kit.remote import client_of, of_gateway
@@ -23,31 +24,6 @@ from greenroom.protocol.gateway import (
     SendPrompt,
     SessionRef,
 )
-
-
-@attrs.define(eq=False)
-class Cut(trio.abc.Stream):
-    """A stream that breaks after so many received bytes, within a frame or not."""
-
-    inner: trio.abc.Stream
-    left: int
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        if self.left <= 0:
-            await trio.aclose_forcefully(self.inner)
-            raise trio.BrokenResourceError
-        data = bytes(await self.inner.receive_some(min(max_bytes or 4_096, self.left)))
-        self.left -= len(data)
-        return data
-
-    async def send_all(self, data: Any) -> None:
-        await self.inner.send_all(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self.inner.wait_send_all_might_not_block()
-
-    async def aclose(self) -> None:
-        await self.inner.aclose()
 
 
 @attrs.define(eq=False)
