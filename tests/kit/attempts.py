@@ -13,7 +13,8 @@ import trio
 
 from greenroom.actors.backend import RunPorts
 from greenroom.actors.kernel import FixedClock, SeededIds
-from greenroom.actors.runs._attempts import AttemptIdentity, Attempts
+from greenroom.actors.runs._attempt import AttemptIdentity
+from greenroom.actors.runs._attempts import Attempts
 from greenroom.actors.runs._settlement import Progress
 from greenroom.protocol import (
     Counters,

@@ -9,7 +9,8 @@ from kit.rehearsal import Probe, open_stage, replies
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from greenroom.actors.providers import Call, Fail, Halt, Hang, RateLimit, Say, Use
-from greenroom.actors.runs._attempts import LostAuthorityError, ProviderRaisedError
+from greenroom.actors.runs._attempt import ProviderRaisedError
+from greenroom.actors.runs._attempts import LostAuthorityError
 from greenroom.protocol import (
     ProviderFailure,
     StatusChanged,

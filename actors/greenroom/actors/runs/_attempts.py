@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final, Literal, final
+from typing import Any, Final, final
 
 import attrs
 import msgspec
@@ -32,26 +32,16 @@ from greenroom.actors.providers import (
     may_replay,
 )
 from greenroom.protocol import (
-    MAX_SAFE_INTEGER,
-    AttemptEnd,
-    AttemptStart,
     AttemptTrace,
-    Counters,
-    Fact,
-    FactKind,
     FailureClass,
     GreenroomError,
     InternalError,
-    MessageId,
     ModelRequest,
     ProviderFailure,
     RejectedItem,
     RetryBudget,
     RetryDecision,
     RetryVerdict,
-    RunId,
-    SessionId,
-    SourceType,
     Stop,
     StreamEvent,
     Usage,
@@ -62,7 +52,6 @@ from greenroom.protocol import (
     attempt_trace,
     classify_failure,
     decide_retry,
-    make_payload,
     neutralised,
     rejected_item,
     server_delay_ms,
@@ -73,84 +62,28 @@ from greenroom.protocol.context import (
     RequestIdentity,
     silent_pressure,
 )
-from greenroom.protocol.providers import failure_from_exception
-from greenroom.storage import CONTEXT_PRESSURE
 
+from ._attempt import (
+    Attempt,
+    AttemptIdentity,
+    ProviderRaisedError,
+    attempt_end,
+    attempt_fact,
+    attempt_start,
+    is_counted,
+    pressure_fact,
+    told_failure,
+)
 from ._settlement import Progress
-
-RequestOrigin = Literal["chat", "resume", "tool_loop", "context_recovery"]
-
-ATTEMPT_SCHEMA: Final = 2
-
-OVERFLOW_AFTER_OUTPUT: Final = "context_overflow_after_output"
-
-_UNRECOVERED: Final[dict[RecoveryError, str]] = {
-    "retry_projection_unchanged": "nothing could be made smaller",
-    "retry_projection_cannot_fit": "what could be left out does not make it fit",
-    "provider_rejected_retry": "a smaller request was refused, too",
-}
-
-OVERFLOW_CODES: Final = frozenset({OVERFLOW_AFTER_OUTPUT, *_UNRECOVERED})
-"""How a failure is called that is an overflow for good."""
 
 FAREWELL_SECONDS: Final = 10.0
 """How long a stream may go on after its stop; the usage may come behind it."""
-
-PREMATURE_EOF: Final = ProviderFailure(
-    message="the provider closed the stream before the reply was finished",
-    code="premature_eof",
-    retryable=True,
-)
-
-
-class ProviderRaisedError(GreenroomError):
-    """The provider raised instead of reporting a failure; that is the cause."""
-
-    code = "provider_raised"
-
-    def __init__(self, failure: ProviderFailure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
 
 
 class LostAuthorityError(GreenroomError):
     """The run may not ask the model any more: the session goes on without it."""
 
     code = "lost_authority"
-
-
-@attrs.frozen
-class AttemptIdentity:
-    """What an attempt is of; captured by value (TRY-23)."""
-
-    run_id: RunId
-    message_id: MessageId
-    provider: str
-    model: str
-    origin: RequestOrigin
-    session_id: SessionId
-
-
-@final
-@attrs.define(eq=False)
-class _Attempt:
-    """What one send brought."""
-
-    usage: Usage | None = None
-    stop: Stop | None = None
-    failure: ProviderFailure | None = None
-    raised: Exception | None = None
-    committed: bool = False
-    aborted: bool = False
-
-    @property
-    def fault(self) -> ProviderFailure | None:
-        """Why it failed; a stream without stop and failure was cut."""
-        if self.failure is not None:
-            return self.failure
-        if self.raised is not None:
-            return _failure_of(self.raised)
-        return PREMATURE_EOF if self.stop is None else None
 
 
 @final
@@ -193,7 +126,7 @@ class Attempts:
             # Before anything is raised, be it a cancellation.
             self._deliver_usage()
         fault = attempt.fault
-        told = fault and _told(fault, attempt, verdict, self._unrecovered)
+        told = fault and told_failure(fault, attempt, verdict, self._unrecovered)
         if told is not None and (attempt.failure or attempt.raised is None):
             self.deliver(told)
         if attempt.stop is not None:
@@ -209,7 +142,7 @@ class Attempts:
 
     #### Payloads
 
-    async def _converse(self, request: ModelRequest) -> tuple[_Attempt, RetryVerdict]:
+    async def _converse(self, request: ModelRequest) -> tuple[Attempt, RetryVerdict]:
         request = await self._relieved(request)
         while True:
             request = await self._assembled(request)
@@ -248,7 +181,7 @@ class Attempts:
         return await views.assemble(request, view, identity)
 
     async def _changed(
-        self, request: ModelRequest, attempt: _Attempt
+        self, request: ModelRequest, attempt: Attempt
     ) -> ModelRequest | None:
         fault = attempt.fault
         if fault is None:
@@ -291,7 +224,7 @@ class Attempts:
 
     async def _send_until_decided(
         self, request: ModelRequest
-    ) -> tuple[_Attempt, RetryVerdict]:
+    ) -> tuple[Attempt, RetryVerdict]:
         delay_ms = 0
         while True:
             await self._admit(delay_ms)
@@ -333,11 +266,11 @@ class Attempts:
     def _tell_gate(self, until: float) -> None:
         self.ports.watchers.waiting("rate_gate", until)
 
-    async def _send(self, request: ModelRequest) -> _Attempt:
-        attempt = _Attempt()
+    async def _send(self, request: ModelRequest) -> Attempt:
+        attempt = Attempt()
         self.ports.preparing(None)
         self._trace(request)
-        self.ports.tell_hooks(_attempt_start(self.identity, self.progress.counters))
+        self.ports.tell_hooks(attempt_start(self.identity, self.progress.counters))
         try:
             stream = self.ports.provider.stream(
                 request, waiting=self.ports.watchers.waiting
@@ -362,10 +295,10 @@ class Attempts:
             self.ports.watchers.waiting(None)
         return attempt
 
-    def _take(self, event: StreamEvent, attempt: _Attempt) -> None:
+    def _take(self, event: StreamEvent, attempt: Attempt) -> None:
         match event:
             case UsageReported(usage=usage):
-                attempt.usage = usage if _is_counted(usage) else attempt.usage
+                attempt.usage = usage if is_counted(usage) else attempt.usage
             case Stop():
                 attempt.stop = event
             case ProviderFailure():
@@ -381,7 +314,7 @@ class Attempts:
     #### What follows, and what is kept of it
 
     def _pressure(
-        self, request: ModelRequest, attempt: _Attempt
+        self, request: ModelRequest, attempt: Attempt
     ) -> ContextPressure | None:
         views, stop = self.ports.views, attempt.stop
         if views is None or attempt.fault is not None or attempt.usage is None:
@@ -393,7 +326,7 @@ class Attempts:
         return silent_pressure(window, stop and stop.reason, attempt.usage)
 
     def _record(
-        self, attempt: _Attempt, pressure: ContextPressure | None = None
+        self, attempt: Attempt, pressure: ContextPressure | None = None
     ) -> RetryVerdict:
         verdict = self._decide(attempt)
         fact = attempt_fact(
@@ -406,11 +339,11 @@ class Attempts:
                 self.ports.recovery.noticed(pressure)
         self.ports.record.append_soon(facts)
         self.ports.tell_hooks(
-            _attempt_end(self.identity, self.progress.counters, attempt, verdict)
+            attempt_end(self.identity, self.progress.counters, attempt, verdict)
         )
         return verdict
 
-    def _decide(self, attempt: _Attempt) -> RetryVerdict:
+    def _decide(self, attempt: Attempt) -> RetryVerdict:
         fault = attempt.fault
         if attempt.aborted:
             failure_class, told = FailureClass.ABORTED, None
@@ -453,142 +386,3 @@ def _wire(provider: Provider, request: ModelRequest) -> WireRequest:
     if isinstance(provider, ShowsWire):
         return provider.wire(request)
     return WireRequest(provider.id, {}, msgspec.json.encode(request))
-
-
-def _is_counted(usage: Usage) -> bool:
-    # What can't be a number of tokens is not known (RUN-24).
-    counts = msgspec.structs.astuple(usage)
-    return all(n is None or 0 <= n <= MAX_SAFE_INTEGER for n in counts)
-
-
-def _failure_of(exc: Exception) -> ProviderFailure:
-    failure = failure_from_exception(exc)
-    message = f"{type(exc).__name__}: {failure.message}"
-    code = failure.code or ProviderRaisedError.code
-    return msgspec.structs.replace(failure, message=message, code=code)
-
-
-def _told(
-    fault: ProviderFailure,
-    attempt: _Attempt,
-    verdict: RetryVerdict,
-    unrecovered: RecoveryError | None,
-) -> ProviderFailure:
-    if attempt.committed and classify_failure(fault) is FailureClass.CONTEXT_OVERFLOW:
-        return msgspec.structs.replace(fault, code=OVERFLOW_AFTER_OUTPUT)
-    if unrecovered is not None:
-        text = f"{fault.message} ({_UNRECOVERED[unrecovered]})"
-        return msgspec.structs.replace(fault, code=unrecovered, message=text)
-    if verdict.decision is RetryDecision.RETRY_AFTER_EXCEEDS_LIMIT:
-        seconds = (verdict.told_ms or 0) / 1_000
-        text = (
-            f"{fault.message} (the server asks to wait {seconds:g} s, "
-            "more than is allowed)"
-        )
-        return msgspec.structs.replace(fault, message=text)
-    return fault
-
-
-def attempt_fact(
-    identity: AttemptIdentity,
-    counters: Counters,
-    attempt: _Attempt,
-    verdict: RetryVerdict,
-    pressure: ContextPressure | None = None,
-) -> Fact:
-    """Return the tape's record of one physical attempt (TRY-18)."""
-    fault = None if attempt.aborted else attempt.fault
-    payload = {
-        "schema": ATTEMPT_SCHEMA,
-        "messageId": identity.message_id,
-        "logicalRound": counters.round,
-        "requestSeq": counters.request_seq,
-        "physicalAttempt": counters.attempt,
-        "requestOrigin": identity.origin,
-        "attemptOrigin": "transient_retry" if counters.attempt > 1 else "initial",
-        "provider": identity.provider,
-        "model": identity.model,
-        "status": _status(attempt),
-        "stopReason": attempt.stop and attempt.stop.reason,
-        "failureClassification": None if fault is None else classify_failure(fault),
-        "retryDecision": verdict.decision,
-        "httpStatus": fault and fault.status,
-        "errorCode": fault and fault.code,
-        "retryDelayMs": verdict.delay_ms,
-        "usage": attempt.usage,
-        "cacheHitRate": _cache_hit_rate(attempt.usage),
-        "contextPressure": pressure,
-    }
-    return Fact(
-        kind=FactKind.EVENT,
-        name="provider/attempt_completed",
-        source_type=SourceType.RUNTIME_EVENT,
-        source_id=identity.run_id,
-        source_seq=counters.request_seq,
-        payload=make_payload(payload),
-        provenance_key=(
-            f"attempt:{identity.run_id}:{counters.request_seq}:{counters.attempt}"
-        ),
-    )
-
-
-def _attempt_start(identity: AttemptIdentity, counters: Counters) -> AttemptStart:
-    return AttemptStart(
-        session_id=identity.session_id,
-        run_id=identity.run_id,
-        message_id=identity.message_id,
-        request_seq=counters.request_seq,
-        attempt=counters.attempt,
-        provider=identity.provider,
-        model=identity.model,
-    )
-
-
-def _attempt_end(
-    identity: AttemptIdentity,
-    counters: Counters,
-    attempt: _Attempt,
-    verdict: RetryVerdict,
-) -> AttemptEnd:
-    fault = None if attempt.aborted else attempt.fault
-    return AttemptEnd(
-        session_id=identity.session_id,
-        run_id=identity.run_id,
-        message_id=identity.message_id,
-        request_seq=counters.request_seq,
-        attempt=counters.attempt,
-        status=_status(attempt),
-        stop_reason=attempt.stop and attempt.stop.reason,
-        error=fault and (fault.code or classify_failure(fault)),
-        retries=verdict.decision is RetryDecision.RETRY_SCHEDULED,
-        usage=attempt.usage,
-    )
-
-
-def pressure_fact(attempt: str, pressure: ContextPressure) -> Fact:
-    """Return that the request of the *attempt*, by its key, was too large (CTX-19)."""
-    return Fact(
-        kind=FactKind.EVENT,
-        name=CONTEXT_PRESSURE,
-        source_type=SourceType.RUNTIME_EVENT,
-        source_id=attempt,
-        payload=make_payload(pressure),
-    )
-
-
-def _status(attempt: _Attempt) -> str:
-    if attempt.aborted:
-        return "aborted"
-    fault = attempt.fault
-    if fault is None:
-        return "completed"
-    overflow = classify_failure(fault) is FailureClass.CONTEXT_OVERFLOW
-    return "context_overflow" if overflow else "error"
-
-
-def _cache_hit_rate(usage: Usage | None) -> float | None:
-    if usage is None or usage.cache_read is None or usage.input <= 0:
-        return None
-    if usage.cache_read > usage.input:
-        return None
-    return usage.cache_read / usage.input

@@ -24,7 +24,7 @@ from greenroom.protocol import (
     safe_text,
 )
 
-from ._attempts import OVERFLOW_CODES
+from ._attempt import OVERFLOW_CODES
 from ._settlement import Progress
 
 

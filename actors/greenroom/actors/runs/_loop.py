@@ -48,7 +48,8 @@ from greenroom.protocol.providers import OVERFLOW_CODE
 from greenroom.storage import FencedError, contribution_fact
 
 from ._allowance import budget_question, excess_of
-from ._attempts import AttemptIdentity, Attempts, ProviderRaisedError
+from ._attempt import AttemptIdentity, ProviderRaisedError
+from ._attempts import Attempts
 from ._batch import Batch
 from ._exchange import Exchange, RoundReply
 from ._fitting import Fitting
