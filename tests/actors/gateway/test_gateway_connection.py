@@ -14,7 +14,7 @@ from kit.rehearsal import Probe, open_stage, replies
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 from trio_websocket import ConnectionClosed
 
-from greenroom.actors.endpoints.gateway import _connection, _gateway
+from greenroom.actors.endpoints.gateway import _connection, _gateway, _inflow
 from greenroom.actors.endpoints.gateway._access import Access, Token
 from greenroom.actors.providers import Call, Halt, Say
 from greenroom.protocol.gateway import CloseCode
@@ -183,7 +183,7 @@ async def test_a_message_that_is_too_long_ends_its_connection_alone(
 
 
 async def test_too_many_messages_end_their_connection_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(_connection, "REQUEST_BURST", 20)
+    monkeypatch.setattr(_inflow, "FRAME_BURST", 20)
     async with (
         open_stage(tmp_path, replies()) as stage,
         served(stage.engine) as gateway,

@@ -208,4 +208,5 @@ def test_a_head_is_the_same_however_it_is_cut(size):
     assert head is not None
     assert (head.path, head.query, head.bearer) == ("/acp", "a=b", "abc")
     assert head.wants_websocket
-    assert data.startswith(head.raw)
+    assert head.raw + head.behind == data[: start + size]
+    assert head.raw.endswith(b"\r\n\r\n")

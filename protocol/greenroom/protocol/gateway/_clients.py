@@ -81,9 +81,11 @@ class CloseCode(IntEnum):
     GOING_AWAY = 1001
     """The gateway stops."""
     PROTOCOL_ERROR = 1002
-    """What came is no frame, or no text. Often the connection just ends instead."""
+    """What came is no frame, or none that may come there."""
+    NOT_UTF8 = 1007
+    """What came as text is none."""
     TOO_BIG = 1009
-    """A frame is longer than `MAX_FRAME_BYTES`."""
+    """A message is longer than `MAX_FRAME_BYTES`, or in too many pieces."""
     TRY_LATER = 1013
     """There are too many connections."""
     SLOW = 4290
@@ -93,7 +95,7 @@ class CloseCode(IntEnum):
     TIMED_OUT = 4408
     """It did not say who it is in time, or does not answer a ping."""
     RATE_LIMITED = 4429
-    """Too many requests."""
+    """Too many frames, of whatever kind."""
 
 
 class Opcode(IntEnum):

@@ -15,11 +15,12 @@ from typing import Final, final
 import attrs
 import msgspec
 import trio
-from trio_websocket import ConnectionClosed, WebSocketConnection
+from trio_websocket import CloseReason, ConnectionClosed, WebSocketConnection
 
 from greenroom.protocol import StorageError
 from greenroom.protocol.gateway import (
     AUTHENTICATE,
+    MAX_FRAME_BYTES,
     PREFIX,
     Authenticate,
     Authenticated,
@@ -47,10 +48,8 @@ AUTHENTICATE_SECONDS: Final = 10.0
 MAX_UNANSWERED: Final = 64
 """Requests of one connection, more than any client waits for at a time."""
 
-REQUESTS_PER_SECOND: Final = 200.0
-REQUEST_BURST: Final = 1_000.0
-"""Messages that a connection may send at once; then `REQUESTS_PER_SECOND`. A client
-that attaches to all that it may is within it."""
+LOST: Final = 1006
+"""The code that is counted for a client that went without a word (RFC 6455, 7.1.5)."""
 
 
 @attrs.frozen
@@ -66,22 +65,6 @@ class House:
     """The gateway's: where prompts are waited for without their client."""
     counted: Callable[[], Mapping[str, float]]
     """What the gateway counts itself, by name."""
-
-
-@attrs.define(eq=False)
-class _Rate:
-    # A bucket that fills with time.
-    left: float = REQUEST_BURST
-    at: float = attrs.field(factory=trio.current_time)
-
-    def take(self) -> bool:
-        now = trio.current_time()
-        self.left = min(
-            REQUEST_BURST, self.left + (now - self.at) * REQUESTS_PER_SECOND
-        )
-        self.at = now
-        self.left -= 1
-        return self.left >= 0
 
 
 class _Envelope(msgspec.Struct):
@@ -110,11 +93,10 @@ class GatewayConnection:
     """Ends with the connection."""
     _scopes: frozenset[Scope] | None
     """By the header; ``None``: the first message has to hold a token."""
-    _admitted: Callable[[], None]
+    _on_admitted: Callable[[], None]
     """Called when it is known who the client is."""
     _known: _Known | None = attrs.field(default=None, init=False)
     _relay: Relay = attrs.field(init=False)
-    _rate: _Rate = attrs.field(factory=_Rate, init=False)
     _reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _code: int = attrs.field(default=CloseCode.NORMAL, init=False)
     _why: str = attrs.field(default="", init=False)
@@ -126,7 +108,8 @@ class GatewayConnection:
 
     @property
     def code(self) -> int:
-        """With which code it was closed; 1000 unless the gateway closed it."""
+        """With which code it was closed; 1000 if the client said goodbye, whatever it
+        said, and `LOST` if it did not."""
         return self._code
 
     def close(self, code: CloseCode, why: str) -> None:
@@ -136,18 +119,29 @@ class GatewayConnection:
             self._reading.cancel()
 
     async def serve(self, websocket: WebSocketConnection) -> None:
-        """Take what the client sends until the connection ends, and end it."""
+        """Take what the client sends until the connection ends."""
         try:
             with self._reading:
                 await self._read(websocket)
         finally:
-            await self._end(websocket)
+            self._note(websocket.closed)
+
+    def _note(self, reason: CloseReason | None) -> None:
+        # Why the connection ended, if the library found that out.
+        said_goodbye = self.stream.inflow.has_closed and self.stream.has_said_goodbye
+        if reason is None or said_goodbye or self._reading.cancel_called:
+            return
+        self._code, self._why = int(reason.code), reason.reason or ""
+
+    def _admit(self) -> None:
+        self.stream.inflow.admit()
+        self._on_admitted()
 
     async def _read(self, websocket: WebSocketConnection) -> None:
         try:
             with trio.move_on_after(AUTHENTICATE_SECONDS) as waiting:
                 if self._scopes is not None:
-                    self._admitted()
+                    self._admit()
                     waiting.deadline = float("inf")
                 # What is no message does not say who the client is.
                 while self._known is None and not self._reading.cancel_called:
@@ -159,7 +153,11 @@ class GatewayConnection:
         except ConnectionClosed:
             pass
 
-    async def _end(self, websocket: WebSocketConnection) -> None:
+    async def end(self) -> None:
+        """Forget what the client followed, tell it why, and close the connection.
+
+        In a bounded time, cancelled or not; `serve` is over, and so is the library.
+        """
         self._relay.close()
         with trio.CancelScope(
             shield=True, deadline=trio.current_time() + CLOSE_SECONDS
@@ -167,9 +165,7 @@ class GatewayConnection:
             if self._known is not None:
                 self._known.agent.leave()
                 await self._unbind(self._known.calls)
-            await websocket.aclose(self._code, self._why or None)
-            # It returns at once where the library has closed by itself.
-            await self.stream.aclose()
+            await self.stream.finish(self._code, self._why)
 
     async def _unbind(self, calls: Calls) -> None:
         try:
@@ -180,13 +176,14 @@ class GatewayConnection:
     #### Messages
 
     def _take(self, message: str | bytes) -> None:
-        if not self._rate.take():
-            self.close(CloseCode.RATE_LIMITED, "too many messages")
-            return
         if isinstance(message, bytes):
             # As ACP's transport has it: what is no text is no message.
             return
         data = message.encode()
+        if len(data) > MAX_FRAME_BYTES:
+            # The library counts characters.
+            self.close(CloseCode.TOO_BIG, f"more than {MAX_FRAME_BYTES} bytes")
+            return
         if self._known is None:
             self._known = self._introduce(data)
         if self._known is not None:
@@ -200,7 +197,7 @@ class GatewayConnection:
         if scopes is None:
             self.close(CloseCode.UNAUTHENTICATED, "the first message needs a token")
             return None
-        self._admitted()
+        self._admit()
         given = None if asked is None else asked.client_id
         client = self.house.clients.find(given or self.id)
         resumed = client.connections > 0

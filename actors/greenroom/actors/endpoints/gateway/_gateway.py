@@ -208,7 +208,9 @@ class Gateway:
             await _answer(stream, answer.encode(head_only=only_head))
             return None
         outbox = FrameOutbox(stream, self._flusher)
-        under = WebSocketStream(stream, outbox, head.raw, trio.current_time())
+        under = WebSocketStream(
+            stream, outbox, head.raw, head.behind, trio.current_time()
+        )
         return under, self._scopes(head)
 
     async def _upgrade(
@@ -231,16 +233,20 @@ class Gateway:
                 partial(self._admit, scope),
             )
             under.outbox.on_full = partial(connection.close, CloseCode.SLOW, "resume")
+            under.on_refused = connection.close
             if scope in self._waiting:
                 give_way = partial(connection.close, CloseCode.TRY_LATER, "too many")
                 self._waiting[scope] = give_way
             self._connections[connection_id] = connection
             self._accepted += 1
             try:
-                websocket = await _shake_hands(nursery, under, connection_id)
-                if websocket is not None:
-                    await connection.serve(websocket)
+                async with trio.open_nursery() as library:
+                    websocket = await _shake_hands(library, under, connection_id)
+                    if websocket is not None:
+                        await connection.serve(websocket)
+                    library.cancel_scope.cancel()
             finally:
+                await connection.end()
                 del self._connections[connection_id]
                 self._closed[connection.code] += 1
                 self._left.set()
@@ -411,7 +417,7 @@ def _is_late_pong(exc: Exception) -> bool:
     if not isinstance(exc, ExceptionGroup):
         return False
     group = cast("ExceptionGroup[Exception]", exc)
-    return all(isinstance(each, LocalProtocolError) for each in group.exceptions)
+    return group.split(LocalProtocolError)[1] is None
 
 
 def _has_key(head: Head) -> bool:

@@ -39,7 +39,9 @@ class Head:
     headers: tuple[tuple[str, str], ...]
     """Their names in lower case, in order."""
     raw: bytes
-    """Every byte that was read, the head and whatever came behind it."""
+    """Every byte of it."""
+    behind: bytes
+    """What was read with it and is no more of it."""
 
     def header(self, name: str) -> str | None:
         """Return the first header of that name."""
@@ -107,4 +109,6 @@ class HeadReader:
             for name, value in request.headers
         )
         method = request.method.decode("latin-1")
-        return Head(method, path, query, headers, bytes(self._raw))
+        behind, _ = self._http.trailing_data
+        raw = bytes(self._raw).removesuffix(behind)
+        return Head(method, path, query, headers, raw, behind)
