@@ -156,7 +156,7 @@ class GatewayConnection:
     async def end(self) -> None:
         """Forget what the client followed, tell it why, and close the connection.
 
-        In a bounded time, cancelled or not; `serve` is over, and so is the library.
+        In a bounded time, cancelled or not; its nursery has ended.
         """
         self._relay.close()
         with trio.CancelScope(

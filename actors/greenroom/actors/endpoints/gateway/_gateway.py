@@ -219,38 +219,46 @@ class Gateway:
         scopes: frozenset[Scope] | None,
         scope: trio.CancelScope,
     ) -> None:
-        house = self._house
-        assert house is not None
-        # The id is also the client's that has none of its own.
-        connection_id = self._ids.uuid()
-        async with trio.open_nursery() as nursery:
-            connection = GatewayConnection(
-                connection_id,
-                house,
-                under,
-                nursery,
-                scopes,
-                partial(self._admit, scope),
-            )
-            under.outbox.on_full = partial(connection.close, CloseCode.SLOW, "resume")
-            under.on_refused = connection.close
-            if scope in self._waiting:
-                give_way = partial(connection.close, CloseCode.TRY_LATER, "too many")
-                self._waiting[scope] = give_way
-            self._connections[connection_id] = connection
-            self._accepted += 1
-            try:
-                async with trio.open_nursery() as library:
-                    websocket = await _shake_hands(library, under, connection_id)
-                    if websocket is not None:
-                        await connection.serve(websocket)
-                    library.cancel_scope.cancel()
-            finally:
+        connection = None
+        try:
+            async with trio.open_nursery() as nursery:
+                connection = self._enter(under, nursery, scopes, scope)
+                websocket = await _shake_hands(nursery, under, connection.id)
+                if websocket is not None:
+                    await connection.serve(websocket)
+                nursery.cancel_scope.cancel()
+        finally:
+            if connection is not None:
                 await connection.end()
-                del self._connections[connection_id]
+                del self._connections[connection.id]
                 self._closed[connection.code] += 1
                 self._left.set()
-            nursery.cancel_scope.cancel()
+
+    def _enter(
+        self,
+        under: WebSocketStream,
+        nursery: trio.Nursery,
+        scopes: frozenset[Scope] | None,
+        scope: trio.CancelScope,
+    ) -> GatewayConnection:
+        assert self._house is not None
+        connection = GatewayConnection(
+            # The id is also the client's that has none of its own.
+            self._ids.uuid(),
+            self._house,
+            under,
+            nursery,
+            scopes,
+            partial(self._admit, scope),
+        )
+        under.outbox.on_full = partial(connection.close, CloseCode.SLOW, "resume")
+        under.on_refused = connection.close
+        if scope in self._waiting:
+            give_way = partial(connection.close, CloseCode.TRY_LATER, "too many")
+            self._waiting[scope] = give_way
+        self._connections[connection.id] = connection
+        self._accepted += 1
+        return connection
 
     def _scopes(self, head: Head) -> frozenset[Scope] | None:
         if self._access.tokens and head.bearer is None:

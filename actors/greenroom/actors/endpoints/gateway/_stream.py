@@ -30,6 +30,7 @@ _READ_BYTES: Final = 65_536
 _MAX_REASON_BYTES: Final = 123
 _CLOSE_FRAME: Final = 0x80 | Opcode.CLOSE
 _ACCEPTED: Final = b"HTTP/1.1 101 "
+_NO_FRAMES: Final = (CloseCode.PROTOCOL_ERROR, CloseCode.NOT_UTF8)
 
 
 def _nobody(code: CloseCode, why: str) -> None:
@@ -53,7 +54,8 @@ class WebSocketStream(trio.abc.Stream):
     on_refused: Callable[[CloseCode, str], None] = _nobody
     """Called once, when the client has sent too much; the library is told that nothing
     more comes."""
-    _upgraded: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _upgrade: trio.Event | None = attrs.field(factory=trio.Event, init=False)
+    """Set when the client is told that it is let in; ``None``: it was."""
     has_said_goodbye: bool = attrs.field(default=False, init=False)
     """A close frame is on its way."""
     _is_over: bool = attrs.field(default=False, init=False)
@@ -66,7 +68,8 @@ class WebSocketStream(trio.abc.Stream):
             data, self._head = self._head[:size], self._head[size:]
             await trio.lowlevel.checkpoint()
             return data
-        await self._upgraded.wait()
+        if self._upgrade is not None:
+            await self._upgrade.wait()
         data, self._behind = self._behind, b""
         data = data or bytes(await self.inner.receive_some(max_bytes))
         self.heard_at = trio.current_time()
@@ -89,8 +92,9 @@ class WebSocketStream(trio.abc.Stream):
             self.outbox.put_last(frame)
             return
         self.outbox.put(frame)
-        if frame.startswith(_ACCEPTED):
-            self._upgraded.set()
+        if self._upgrade is not None and frame.startswith(_ACCEPTED):
+            self._upgrade.set()
+            self._upgrade = None
 
     async def wait_send_all_might_not_block(self) -> None:
         """Return at once; see `send_all`."""
@@ -105,25 +109,21 @@ class WebSocketStream(trio.abc.Stream):
 
         Nobody else may receive any more. It takes no longer than `CLOSE_SECONDS`.
         """
-        if self._upgraded.is_set() and not (self.has_said_goodbye or self._is_over):
-            reason = why.encode()[:_MAX_REASON_BYTES].decode(errors="ignore").encode()
-            frame = server_frame(code.to_bytes(2, "big") + reason, Opcode.CLOSE)
-            self.outbox.put_last(frame)
+        if self._upgrade is None and not (self.has_said_goodbye or self._is_over):
+            self.outbox.put_last(_goodbye(code, why))
         self.outbox.seal()
         try:
             with trio.move_on_after(CLOSE_SECONDS):
                 await self.outbox.empty()
-                if not self._is_over:
-                    await self._see_out(
-                        is_heard=code
-                        not in (CloseCode.PROTOCOL_ERROR, CloseCode.NOT_UTF8)
-                    )
+                await self._see_out(is_heard=code not in _NO_FRAMES)
         finally:
             await trio.aclose_forcefully(self.inner)
 
     async def _see_out(self, *, is_heard: bool) -> None:
         # Reads until the client has said goodbye, too. One that was refused is not
         # listened to: looking for that among all that it sends would cost.
+        if self._is_over:
+            return
         try:
             with trio.move_on_after(LINGER_SECONDS):
                 while not self.inflow.has_closed:
@@ -133,3 +133,8 @@ class WebSocketStream(trio.abc.Stream):
                     is_heard = is_heard and self.inflow.take(data) is None
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
+
+
+def _goodbye(code: int, why: str) -> bytes:
+    reason = why.encode()[:_MAX_REASON_BYTES].decode(errors="ignore").encode()
+    return server_frame(code.to_bytes(2, "big") + reason, Opcode.CLOSE)
