@@ -86,12 +86,10 @@ class FakeSession:
         self.result = result if is_error else TurnResult(result)
         self.done.set()
 
-    async def stamp(self, *, endpoint: str) -> str:
-        return f"by {endpoint}"
-
     async def prompt(
-        self, content: Any, *, command_id: str, detached: bool = False
+        self, content: Any, *, detached: bool = False, endpoint: str = ""
     ) -> TurnResult:
+        assert endpoint == "acp"
         self.did.append("prompt")
         self.prompted.set()
         await self.done.wait()

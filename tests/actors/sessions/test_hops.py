@@ -122,8 +122,7 @@ async def test_a_prompt_is_collected_at_every_hop_by_the_id_of_its_message(
     rounds = replies(ASK, DONE, DONE)
     async with open_stage(tmp_path, rounds, Probe()) as stage:
         session = stage.session
-        await session.stamp("the-input", endpoint="gateway", connection="7")
-        await session.prompt("go", command_id="the-input")
+        await session.prompt("go", command_id="the-input", endpoint="gateway 7")
         await session.prompt("and another")
         user, answer, other, _ = await session.messages()
         hops = await session.hops(answer.id)

@@ -171,11 +171,10 @@ class AcpTurn:
         await self._following.wait()
         if self.title:
             await self.session.configure(title=self.title)
-        # The first hop of what is said (PER-08).
-        command_id = await self.session.stamp(endpoint="acp")
         if not self._wanted_stop.is_set():
+            # With the first hop of what is said (PER-08).
             self._result = await self.session.prompt(
-                self.parts, command_id=command_id, detached=self.detached
+                self.parts, detached=self.detached, endpoint="acp"
             )
             with trio.move_on_after(CATCH_UP_SECONDS):
                 while not self._left and self._ended != self._result.message.id:

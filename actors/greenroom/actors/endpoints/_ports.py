@@ -31,18 +31,14 @@ class AgentSession(Protocol):
         """Its settings, while it is loaded."""
         ...
 
-    async def stamp(self, *, endpoint: str) -> str:
-        """Record through which endpoint a prompt comes, and return its command id."""
-        ...
-
     async def prompt(
         self,
         content: Sequence[TextPart | ImagePart],
         *,
-        command_id: str,
         detached: bool = False,
+        endpoint: str = "",
     ) -> TurnResult:
-        """Send a message and return when the turn ends.
+        """Send a message that came through *endpoint*; return when the turn ends.
 
         Cancelling it stops the turn, unless that is *detached*.
         """

@@ -266,7 +266,9 @@ class SessionActor:
             reply.set_error(exc)
             return
         if isinstance(taken, InputChange):
-            await self._intake.adopt(taken, command_id, command, now)
+            await self._intake.adopt(
+                taken, command_id, command, now, endpoint=request.endpoint
+            )
         elif taken == "straight" and await self._drain.let_straight_in(request, ctx):
             self._work.start_loop(ctx)
 
@@ -302,7 +304,9 @@ class SessionActor:
                 self._check_prompt(request)
             taken = await self._intake.put_in(request, now)
             if isinstance(taken, InputChange):
-                await self._intake.adopt(taken, command_id, command, now)
+                await self._intake.adopt(
+                    taken, command_id, command, now, endpoint=request.endpoint
+                )
         except Exception as exc:
             reply.set_error(exc)
             return

@@ -19,7 +19,7 @@ from greenroom.protocol import (
     SourceType,
     SteerCommand,
 )
-from greenroom.storage import InboxCommand
+from greenroom.storage import InboxCommand, endpoint_fact
 
 from ._input import check_parts
 from ._messages import TurnRefusedError
@@ -56,6 +56,16 @@ def put_in(
             return inputs.enqueue(command_id, parts, now=now)
         case SteerCommand(parts=parts):
             return inputs.add_steer(command_id, parts, MessageId(command_id), now=now)
+
+
+def arrival_facts(command_id: str, endpoint: str, now: float) -> list[Fact]:
+    """Return that a command came through *endpoint*; nothing where nobody said so.
+
+    For the append that takes it in: what is refused, or sent again, leaves no hop.
+    """
+    if not endpoint:
+        return []
+    return [endpoint_fact(MessageId(command_id), endpoint, "", at=now)]
 
 
 def withdrawal_fact(command_id: str) -> Fact:

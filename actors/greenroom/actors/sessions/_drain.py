@@ -27,6 +27,7 @@ from greenroom.protocol import (
 )
 from greenroom.storage import message_fact, retraction_fact
 
+from ._commands import arrival_facts
 from ._input import (
     pending_reply,
     prompt_message,
@@ -76,18 +77,19 @@ class Drain:
         """
         session, now = self.session, ctx.clock.now()
         command_id, parts = request.command_id, request.parts
+        arrived = arrival_facts(command_id, request.endpoint, now)
         session.hub.status("generating")
         session.ports.preparing("attachments")
         if reasons := session.ports.attachments(parts, session.settings):
             queued = session.inputs.enqueue(command_id, parts, now=now, sent=True)
             blocked = queued.inputs.block(command_id, reasons, now=now).inputs
             change = InputChange(blocked, (blocked.find(command_id),))
-            await write_inputs(session, change, settles=[command_id])
+            await write_inputs(session, change, settles=[command_id], first=arrived)
             self._tell_blocked(command_id, reasons)
             return self._was_opened()
         user = prompt_message(command_id, parts, order=session.next_order, now=now)
         reply = self._reply(user.order_seq + 1, ctx)
-        facts = [message_fact(user), message_fact(reply)]
+        facts = [*arrived, message_fact(user), message_fact(reply)]
         session.ports.preparing("messages")
         await session.ports.record.append(facts, settles=[command_id])
         self._open(reply, Claim(command_id, "send", (user,), parts))

@@ -17,7 +17,6 @@ from greenroom.protocol import (
     AttemptTrace,
     ImagePart,
     InteractionError,
-    MessageId,
     MessageRecord,
     Parts,
     PendingInput,
@@ -28,7 +27,7 @@ from greenroom.protocol import (
     SteerCommand,
     TextPart,
 )
-from greenroom.storage import Hop, Page, Trail, endpoint_fact, messages_of_turn
+from greenroom.storage import Hop, Page, Trail, messages_of_turn
 
 from ._answers import too_late
 from ._compaction import CompactSession, UndoCompaction
@@ -90,7 +89,12 @@ class SessionHandle:
         return None if loaded is None else loaded.session.settings
 
     async def prompt(
-        self, content: Content, *, command_id: str = "", detached: bool = False
+        self,
+        content: Content,
+        *,
+        command_id: str = "",
+        detached: bool = False,
+        endpoint: str = "",
     ) -> TurnResult:
         """Send a message and return when the turn ends; a pause is not the end.
 
@@ -98,6 +102,8 @@ class SessionHandle:
         sending it again safe: the same id with the same content is one turn.
         Cancelling this call stops the turn; a question that waits stays open. If it is
         *detached* the turn is the engine's alone, and cancelling ends only the waiting.
+        *endpoint* is for whoever passes on what others say: where it came in, which is
+        the first hop of the message (PER-08).
 
         Raises:
             TurnRefusedError: not taken, nothing was written.
@@ -109,7 +115,7 @@ class SessionHandle:
         command_id = command_id or self._ids.uuid()
         try:
             # Outside the gate: a deletion ends a turn, however long, and awaits none.
-            return await self._send(Prompt(parts, command_id))
+            return await self._send(Prompt(parts, command_id, endpoint))
         except trio.Cancelled:
             if not detached:
                 stop = CancelTurn(CancelCause.PARENT, command_id)
@@ -129,18 +135,21 @@ class SessionHandle:
         command = PromptCommand(_parts(content))
         return await self._ask(PutIn(command, command_id or self._ids.uuid()))
 
-    async def queue(self, content: Content, *, command_id: str = "") -> AcceptedInput:
+    async def queue(
+        self, content: Content, *, command_id: str = "", endpoint: str = ""
+    ) -> AcceptedInput:
         """Let an input wait until the session is idle; returns when it is durable.
 
         At most 5 wait (PIN-02). A *command_id* makes putting it in again safe: the same
-        id with the same content is one input, and tells where that stands now.
+        id with the same content is one input, and tells where that stands now. For
+        *endpoint* see `prompt`.
 
         Raises:
             InputRefusedError: the queue is full.
             TurnRefusedError: not taken; other content under the same id.
         """
         command = QueueCommand(_parts(content))
-        return await self._ask(PutIn(command, command_id or self._ids.uuid()))
+        return await self._ask(PutIn(command, command_id or self._ids.uuid(), endpoint))
 
     async def steer(
         self,
@@ -148,19 +157,21 @@ class SessionHandle:
         *,
         expected_turn: str | None = None,
         command_id: str = "",
+        endpoint: str = "",
     ) -> AcceptedInput:
         """Say something to the turn that runs; returns when it is durable.
 
         The turn makes way at its next settled batch of tools, or at once if nothing
         has come of it yet; without one the input is let in. *expected_turn* is the id
-        of the assistant's message of the turn that is meant.
+        of the assistant's message of the turn that is meant. For *endpoint* see
+        `prompt`.
 
         Raises:
             InputRefusedError: another turn runs, or none; too much was said already.
             TurnRefusedError: not taken.
         """
         command = SteerCommand(_parts(content), expected_turn)
-        return await self._ask(PutIn(command, command_id or self._ids.uuid()))
+        return await self._ask(PutIn(command, command_id or self._ids.uuid(), endpoint))
 
     async def inputs(self) -> tuple[PendingInput, ...]:
         """Return what waits, in the order in which it is let in; loads nothing."""
@@ -359,25 +370,6 @@ class SessionHandle:
             trail.take(entries)
             after = entries[-1].seq
         return trail.hops
-
-    async def stamp(
-        self, command_id: str = "", *, endpoint: str, connection: str = ""
-    ) -> str:
-        """Record, as a hop of its message, through which endpoint a command came.
-
-        For whoever passes the prompts of others on, before it sends the prompt with
-        the id that is returned: *command_id*, or a fresh one. Loads the session; a
-        record that can't be kept is logged.
-
-        Raises:
-            SessionNotFoundError, SessionHeldError, BeingDeletedError: as in opening it.
-        """
-        loaded = await self._sessions.open(self.id)
-        record = loaded.session.ports.record
-        at = self._sessions.world.clock.now()
-        message_id = MessageId(command_id or self._ids.uuid())
-        record.append_soon([endpoint_fact(message_id, endpoint, connection, at=at)])
-        return message_id
 
     async def _page(self, after: int) -> Page:
         return await self._readers.read(lambda r: r.page(self.id, after, _PAGE))

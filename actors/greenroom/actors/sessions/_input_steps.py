@@ -56,13 +56,17 @@ async def write_inputs(
     change: InputChange,
     facts: Iterable[Fact] = (),
     settles: Sequence[str] = (),
+    *,
+    first: Iterable[Fact] = (),
 ) -> None:
     """Make *change* and *facts* durable in one append, then adopt the rows.
+
+    *first* are facts that stand on the tape before those of the rows.
 
     Raises:
         StorageError: nothing was written, and nothing has changed.
     """
-    every = [*map(input_fact, change.revisions), *facts]
+    every = [*first, *map(input_fact, change.revisions), *facts]
     if every or settles:
         await session.ports.record.append(every, settles)
     session.inputs = change.inputs

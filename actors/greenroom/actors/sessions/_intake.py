@@ -30,7 +30,7 @@ from greenroom.protocol import (
 )
 from greenroom.storage import InboxCommand, Posted, message_fact, retraction_fact
 
-from ._commands import put_in, read_command, withdrawal_fact
+from ._commands import arrival_facts, put_in, read_command, withdrawal_fact
 from ._input import steer_message
 from ._input_steps import stepped, write_inputs
 from ._messages import (
@@ -102,21 +102,32 @@ class Intake:
         return taken if await self._post(command_id, command, known=known) else None
 
     async def adopt(
-        self, change: InputChange, command_id: str, command: Command, now: float
+        self,
+        change: InputChange,
+        command_id: str,
+        command: Command,
+        now: float,
+        *,
+        endpoint: str = "",
     ) -> None:
-        """Make a row of a command that is in the inbox.
+        """Make a row of a command that is in the inbox, and say where it came in.
 
         If it can't be written it stays there, and is taken in later.
         """
         try:
-            await self._adopt(change, command_id, command, now)
+            await self._adopt(change, command_id, command, now, endpoint)
         except StorageError as exc:
             _LOG.warning("command %r stays in the inbox: %s", command_id, exc)
             self.session.owes = True
         self.session.wake_up(Wake.ENQUEUE)
 
     async def _adopt(
-        self, change: InputChange, command_id: str, command: Command, now: float
+        self,
+        change: InputChange,
+        command_id: str,
+        command: Command,
+        now: float,
+        endpoint: str = "",
     ) -> None:
         session, said = self.session, list[MessageRecord]()
         if isinstance(command, SteerCommand):
@@ -129,7 +140,13 @@ class Intake:
                 )
             ]
         facts = map(message_fact, said)
-        await write_inputs(session, change, facts, settles=[command_id])
+        await write_inputs(
+            session,
+            change,
+            facts,
+            settles=[command_id],
+            first=arrival_facts(command_id, endpoint, now),
+        )
         session.steered += said
 
     def _check_turn(self, command: Command) -> None:

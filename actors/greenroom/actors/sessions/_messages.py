@@ -75,6 +75,8 @@ class Prompt(Request[TurnResult]):
 
     parts: tuple[TextPart | ImagePart, ...]
     command_id: str
+    endpoint: str = ""
+    """Through which it came, if that is to be told of it (PER-08)."""
 
 
 @attrs.frozen
@@ -94,6 +96,8 @@ class PutIn(Request[AcceptedInput]):
 
     command: PromptCommand | QueueCommand | SteerCommand
     command_id: str
+    endpoint: str = ""
+    """Through which it came, if that is to be told of it (PER-08)."""
 
 
 @attrs.frozen

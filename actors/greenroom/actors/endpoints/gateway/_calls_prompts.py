@@ -26,17 +26,19 @@ from greenroom.protocol.gateway import (
 )
 
 from ._calls_sessions import row_of
-from ._ports import EnginePort, Handler, SessionPort
+from ._ports import EnginePort, Handler
 
 _TEXT_CHARS: Final = 200_000
 """Of what the model said, in the result of a prompt."""
 
+_ENDPOINT: Final = "gateway"
+"""The first hop of what is said here (PER-08)."""
+
 
 async def _prompt(engine: EnginePort, asked: SendPrompt) -> PromptResult:
-    session = await _stamped(engine, asked)
     # The turn is the engine's: a gateway that stops only waits no longer.
-    turn = await session.prompt(
-        asked.content, command_id=asked.command_id, detached=True
+    turn = await engine.session(asked.session_id).prompt(
+        asked.content, command_id=asked.command_id, detached=True, endpoint=_ENDPOINT
     )
     return PromptResult(
         message_id=turn.message.id,
@@ -50,27 +52,20 @@ async def _prompt(engine: EnginePort, asked: SendPrompt) -> PromptResult:
 
 
 async def _queue(engine: EnginePort, asked: QueueInput) -> InputAccepted:
-    session = await _stamped(engine, asked)
-    return _accepted(await session.queue(asked.content, command_id=asked.command_id))
-
-
-async def _steer(engine: EnginePort, asked: SteerTurn) -> InputAccepted:
-    session = await _stamped(engine, asked)
-    accepted = await session.steer(
-        asked.content,
-        expected_turn=asked.expected_turn,
-        command_id=asked.command_id,
+    accepted = await engine.session(asked.session_id).queue(
+        asked.content, command_id=asked.command_id, endpoint=_ENDPOINT
     )
     return _accepted(accepted)
 
 
-async def _stamped(
-    engine: EnginePort, asked: SendPrompt | QueueInput | SteerTurn
-) -> SessionPort:
-    # The first hop of what is said (PER-08).
-    session = engine.session(asked.session_id)
-    await session.stamp(asked.command_id, endpoint="gateway")
-    return session
+async def _steer(engine: EnginePort, asked: SteerTurn) -> InputAccepted:
+    accepted = await engine.session(asked.session_id).steer(
+        asked.content,
+        expected_turn=asked.expected_turn,
+        command_id=asked.command_id,
+        endpoint=_ENDPOINT,
+    )
+    return _accepted(accepted)
 
 
 def _accepted(accepted: AcceptedInput) -> InputAccepted:

@@ -42,16 +42,17 @@ class SessionPort(Protocol):
     @property
     def id(self) -> SessionId: ...
 
-    async def stamp(
-        self, command_id: str = "", *, endpoint: str, connection: str = ""
-    ) -> str: ...
-
     async def prompt(
-        self, content: Content, *, command_id: str = "", detached: bool = False
+        self,
+        content: Content,
+        *,
+        command_id: str = "",
+        detached: bool = False,
+        endpoint: str = "",
     ) -> TurnResult: ...
 
     async def queue(
-        self, content: Content, *, command_id: str = ""
+        self, content: Content, *, command_id: str = "", endpoint: str = ""
     ) -> AcceptedInput: ...
 
     async def steer(
@@ -60,6 +61,7 @@ class SessionPort(Protocol):
         *,
         expected_turn: str | None = None,
         command_id: str = "",
+        endpoint: str = "",
     ) -> AcceptedInput: ...
 
     async def inputs(self) -> tuple[PendingInput, ...]: ...
