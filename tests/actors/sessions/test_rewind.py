@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import trio
 from kit.rehearsal import open_stage, replies
 from kit.stores import message
 from trio.testing import wait_all_tasks_blocked
@@ -16,7 +17,9 @@ from greenroom.actors.sessions import (
     Session,
     UnknownCursorError,
 )
+from greenroom.engine import Grant
 from greenroom.protocol import (
+    ActionBlock,
     DiskFullError,
     MessageRetracted,
     MessagesChanged,
@@ -68,6 +71,13 @@ async def until(feed: Any, is_last: Callable[[Any], bool]) -> list[Any]:
         if is_last(event):
             return seen
     raise AssertionError("the feed has ended")
+
+
+def asks(event: Any) -> bool:
+    return isinstance(event, MessagesChanged) and any(
+        isinstance(block, ActionBlock) and block.status == "pending"
+        for block in event.message.blocks
+    )
 
 
 def durable(events: list[Any]) -> list[Any]:
@@ -172,6 +182,30 @@ async def test_files_are_put_back_first(tmp_path):
         assert await said(stage.session) == ["1", "wrote one"]
         assert '"files":["a.txt"]' in stage.tape()[-1].fact.payload
         await stage.session.rewind(None, files=True)
+        assert not file.exists()
+    stage.check_laws()
+
+
+async def test_a_file_whose_change_was_allowed_first_is_put_back_like_any_other(
+    tmp_path,
+):
+    # One id for both calls, as some models do: each is still counted.
+    rounds = writes("a.txt", "one"), writes("a.txt", "two"), DONE
+    async with open_stage(tmp_path, replies(*rounds), builtin=True) as stage:
+        session = stage.session
+        async with session.follow() as live, trio.open_nursery() as nursery:
+            nursery.start_soon(session.prompt, "1")
+            for _ in range(2):
+                await until(live, asks)
+                (waits,) = await session.interactions()
+                await session.answer(waits.id, Grant())
+        file = tmp_path / workspace(stage) / "a.txt"
+        assert file.read_text() == "two"
+
+        would = await stage.session.rewind(None, files=True, dry_run=True)
+        assert [(f.path, f.action) for f in would.files] == [("a.txt", "remove")]
+        await stage.session.rewind(None, files=True)
+
         assert not file.exists()
     stage.check_laws()
 

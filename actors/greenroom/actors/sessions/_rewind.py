@@ -11,6 +11,7 @@ A session is rewound, or cleared, at rest: no turn, and nothing that waits for o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
@@ -38,6 +39,7 @@ from greenroom.protocol import (
     MessageRecord,
     OperationId,
     RunId,
+    RunStarted,
     SessionId,
     ToolCallBlock,
     journal_record,
@@ -210,22 +212,42 @@ async def _changes(
     every = await trio.to_thread.run_sync(file_changes, context.scratch)
     runs = {change.operation.run_id for change in every}
     names = {record.id for record in gone}
-    dispatched = await _read(
+    dispatched, deferred = await _read(
         session, lambda reader: _dispatched(reader, session.id, runs, names)
     )
     changes = [change for change in every if change.operation in dispatched]
-    known = {
-        (dispatched[c.operation], c.operation.request_seq, _call_id(c.operation))
-        for c in changes
-    }
+    # A call that was allowed first is an operation of a run of its own, whose requests
+    # are counted anew.
+    known = Counter(
+        (
+            dispatched[of],
+            of.provider_tool_call_id,
+            None if of.run_id in deferred else of.request_seq,
+        )
+        for of in {change.operation for change in changes}
+    )
     missing = [
         FileRestore(_named_in(block), "refused", "what it was is not kept any more")
         for message_id, block in _calls(gone)
         if block.name in CHANGING_TOOLS
         and block.status == "success"
-        and (message_id, block.request_seq, block.call_id) not in known
+        and not _is_known(known, message_id, block)
     ]
     return changes, missing
+
+
+def _is_known(
+    known: Counter[tuple[MessageId, str, int | None]],
+    message_id: MessageId,
+    block: ToolCallBlock,
+) -> bool:
+    # Each change stands for one call, even where a model uses an id twice.
+    for request_seq in (block.request_seq, None):
+        key = message_id, block.call_id, request_seq
+        if known[key]:
+            known[key] -= 1
+            return True
+    return False
 
 
 def _dispatched(
@@ -233,20 +255,26 @@ def _dispatched(
     scope: SessionId,
     runs: Iterable[RunId],
     message_ids: set[MessageId],
-) -> dict[OperationId, MessageId]:
-    # The journal says which calls there were, and for which message.
+) -> tuple[dict[OperationId, MessageId], set[RunId]]:
+    # The journal says which calls there were, and for which message; and which runs
+    # are of one call that was allowed.
     found: dict[OperationId, MessageId] = {}
+    deferred: set[RunId] = set()
     for run_id in runs:
         for entry in reader.run_entries(scope, run_id):
             try:
                 record = journal_record(entry.fact)
             except JournalError:
                 continue
-            if isinstance(record, DispatchCommitted) and record.tool_name in (
-                CHANGING_TOOLS
-            ):
-                found[record.operation] = record.message_id
-    return {of: message for of, message in found.items() if message in message_ids}
+            match record:
+                case RunStarted(run_kind="deferred_tool"):
+                    deferred.add(run_id)
+                case DispatchCommitted() if record.tool_name in CHANGING_TOOLS:
+                    found[record.operation] = record.message_id
+                case _:
+                    pass
+    here = {of: message for of, message in found.items() if message in message_ids}
+    return here, deferred
 
 
 async def _planned(
@@ -312,10 +340,6 @@ _READING: Final = (
     "tape_search",
     "tape_context",
 )
-
-
-def _call_id(operation: OperationId) -> str:
-    return operation.provider_tool_call_id
 
 
 def _named_in(block: ToolCallBlock) -> str:
