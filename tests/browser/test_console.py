@@ -104,7 +104,7 @@ def test_a_turn_streams_until_it_is_stopped(
 
     console.marked("aborted")
     console.text("#state-text", "stopped")
-    console.text(".message.assistant footer", "stopped: user_stop")
+    console.text(".message.assistant footer", "stopped · 1 round")
     assert console.page.locator("#messages").get_attribute("aria-busy") == "false"
 
 
@@ -183,7 +183,7 @@ def test_a_gateway_that_stops_says_so_and_a_turn_it_cut_off_is_shown_as_it_ended
     fresh = open_console(console.page.url)
     fresh.marked("aborted")
     for each in (console, fresh):
-        each.text(".message.assistant footer", "stopped: shutdown")
+        each.text(".message.assistant footer", "stopped with the gateway")
     assert console.replies.all_inner_texts() == fresh.replies.all_inner_texts()
 
 

@@ -35,6 +35,12 @@ FILES: Final[Mapping[str, tuple[str, str]]] = {
     "/console/sessions.js": ("sessions.js", _SCRIPT),
     "/console/dialogs.js": ("dialogs.js", _SCRIPT),
     "/console/keyboard.js": ("keyboard.js", _SCRIPT),
+    "/console/asks.js": ("asks.js", _SCRIPT),
+    "/console/inbox.js": ("inbox.js", _SCRIPT),
+    "/console/composer.js": ("composer.js", _SCRIPT),
+    "/console/rewind.js": ("rewind.js", _SCRIPT),
+    "/console/agents.js": ("agents.js", _SCRIPT),
+    "/console/images.js": ("images.js", _SCRIPT),
 }
 """The path of each file, its name in this folder, and its content type."""
 

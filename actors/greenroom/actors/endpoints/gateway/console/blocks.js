@@ -2,11 +2,11 @@
 // change of it; it owns one element, and everything foreign in it is text.
 
 import { button, clean, cleanOutput, compact, count, h, money, oneLine, replace, seconds, setText } from "./dom.js";
+import { imageUrl, isImage } from "./images.js";
 import { diffView, Prose } from "./prose.js";
 
 const SHOWN_CHARS = 4000;
 const SHOWN_OUTPUT = 8000;
-const IMAGE_TYPES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 
 /** `context`: `model`, `readBlock(messageId, blockId, field)`, `showAsk(id)`. */
 export function viewOf(block, message, context) {
@@ -66,15 +66,16 @@ function thinkingView(message, context) {
   };
 }
 
-function imageView() {
-  const element = h("div", { class: "block image" });
+function imageView(message, context) {
+  const shown = h("div");
+  const more = moreLink(message, context, "data", () => "Show the image");
   return {
-    element,
+    element: h("div", { class: "block image" }, shown, more.element),
     update(block) {
-      const known = IMAGE_TYPES.has(block.mediaType) && /^[A-Za-z0-9+/=]+$/.test(block.data);
-      replace(element, known
-        ? h("img", { src: `data:${block.mediaType};base64,${block.data}`, alt: "an image of the conversation", loading: "lazy" })
-        : h("p", { class: "quiet" }, `An image (${oneLine(block.mediaType, 60)}) that can't be shown here.`));
+      more.update(block);
+      if (context.model.cutOf(block.id, "data")) replace(shown);
+      else if (isImage(block)) replace(shown, h("img", { src: imageUrl(block), alt: `An image of the ${message.role}`, loading: "lazy" }));
+      else replace(shown, h("p", { class: "quiet" }, `An image (${oneLine(block.mediaType, 60)}) that can't be shown here.`));
     },
   };
 }
@@ -199,7 +200,7 @@ function folded(element, form = (text) => text) {
 }
 
 // What was too long for a frame is read on demand.
-function moreLink(message, context, name) {
+function moreLink(message, context, name, words = (total) => `Read the whole of it: ${compact(total)} characters`) {
   let id = null;
   const link = button("", async () => {
     link.disabled = true;
@@ -212,7 +213,7 @@ function moreLink(message, context, name) {
       id = block.id;
       const cut = context.model.cutOf(id, name);
       link.hidden = !cut;
-      if (cut) setText(link, `Read the whole of it: ${compact(cut.total)} characters`);
+      if (cut) setText(link, words(cut.total));
     },
   };
 }
@@ -221,6 +222,12 @@ const ENDS = {
   granted: "allowed", denied: "denied", answered: "answered", expired: "nobody answered in time",
   cancelled: "cancelled", closed: "closed", deleted: "deleted", process_exit: "its process ended", interrupted: "interrupted by a restart",
 };
+/** Return how an interaction ended, as the beginning of a sentence. */
+export function endOf(end) {
+  const words = ENDS[end] ?? "closed";
+  return words[0].toUpperCase() + words.slice(1);
+}
+
 const ENDS_OF_STATUS = { granted: "granted", denied: "denied", success: "answered" };
 
 function actionView(message, context) {
@@ -243,12 +250,18 @@ function actionView(message, context) {
   };
 }
 
+// What somebody wanted is no fault: it is said quietly.
+const WANTED = new Set(["user_canceled"]);
+
 function errorView() {
   const text = h("p", { dir: "auto" });
   const code = h("span", { class: "mark" });
+  const element = h("div", { class: "block error" }, code, text);
   return {
-    element: h("div", { class: "block error" }, code, text),
+    element,
     update(block) {
+      code.hidden = WANTED.has(block.code);
+      element.classList.toggle("wanted", code.hidden);
       setText(code, oneLine(block.code, 60));
       setText(text, clean(block.text.slice(0, SHOWN_CHARS)));
     },
@@ -260,12 +273,13 @@ function unknownView() {
   return { element, update: (block) => setText(element, `(${oneLine(String(block.type), 40)})`) };
 }
 
+const STOPS = { user_stop: "stopped", shutdown: "stopped with the gateway", deadline: "stopped at its deadline" };
+
 /** How a turn ended and what it cost, in a few words. */
-export function endingWords({ metadata: told, status }) {
+export function endingWords({ metadata: told }) {
   const parts = [];
   const reason = told.runStopReason;
-  if (status === "pending" && told.runOutcome !== "paused") return "";
-  if (told.runOutcome === "aborted") parts.push(`stopped: ${oneLine(reason ?? "unknown", 60)}`);
+  if (told.runOutcome === "aborted") parts.push(STOPS[reason] ?? `stopped: ${oneLine(reason ?? "unknown", 60)}`);
   else if (told.runOutcome === "error") parts.push(`failed: ${oneLine(told.errorText ?? told.errorCode ?? reason ?? "unknown", 160)}`);
   else if (told.runOutcome === "paused") parts.push("paused: waiting for your answer");
   else if (reason && reason !== "complete") parts.push(oneLine(reason, 60));

@@ -1,5 +1,6 @@
 // The dialogs that ask for something: a new session, and words to search for.
 
+import { allAgents, isUsable } from "./agents.js";
 import { byId, clean, count, h, oneLine, replace, setText, when } from "./dom.js";
 
 /** `app` has `call`, `act`, `list`, `model`, `openSession(id)`, `showMessage(sessionId, id)`. */
@@ -13,8 +14,8 @@ export class Dialogs {
   }
 
   async newSession(agentId) {
-    const { agents } = await this.app.call("agent/list").catch(() => ({ agents: [] }));
-    const usable = agents.filter((agent) => agent.enabled && agent.unavailable == null);
+    const agents = await allAgents(this.app.call).catch(() => []);
+    const usable = agents.filter(isUsable);
     replace(byId("new-agent"), usable.map((agent) => h("option", { value: agent.id, selected: agent.id === agentId }, oneLine(agent.name, 80))));
     const last = this.app.model?.settings ?? this.app.list.items[0]?.settings;
     byId("new-workspace").value = last?.workspace ?? "";

@@ -9,9 +9,12 @@
 export function h(tag, props, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(props ?? {})) setProp(element, name, value);
-  element.append(...children.flat().filter((child) => child != null && child !== false));
+  element.append(...shownOf(children));
   return element;
 }
+
+// Lists may lie in lists; what is null or false is left out.
+const shownOf = (children) => children.flat(Infinity).filter((child) => child != null && child !== false);
 
 function setProp(element, name, value) {
   if (value == null || value === false) return;
@@ -31,7 +34,16 @@ function setProp(element, name, value) {
 export const byId = (id) => document.getElementById(id);
 
 export function replace(parent, ...children) {
-  parent.replaceChildren(...children.flat().filter((child) => child != null && child !== false));
+  parent.replaceChildren(...shownOf(children));
+}
+
+/** Make the children of `parent` be `elements`, and touch no more of them than needed. */
+export function arrange(parent, elements) {
+  const wanted = new Set(elements);
+  for (const child of [...parent.children]) if (!wanted.has(child)) child.remove();
+  for (const [at, element] of elements.entries()) {
+    if (parent.children[at] !== element) parent.insertBefore(element, parent.children[at] ?? null);
+  }
 }
 
 /** Set text only when it differs, so that a reader of the page is not told again. */
@@ -43,6 +55,33 @@ export function button(label, onClick, props = {}) {
   const { on, ...rest } = props;
   return h("button", { type: "button", ...rest, on: { click: onClick, ...on } }, label);
 }
+
+const SURE_FOR = 4000;
+
+/** A button for what can't be taken back: it asks once more, in the same place. */
+export function sureButton(label, act, props) {
+  let timer = 0;
+  const calm = () => {
+    clearTimeout(timer);
+    delete made.dataset.sure;
+    setText(made, label);
+  };
+  const made = button(label, () => {
+    if (made.dataset.sure) {
+      calm();
+      act();
+      return;
+    }
+    made.dataset.sure = "yes";
+    setText(made, `${label}: sure?`);
+    announce(`${label}: sure? Press again.`);
+    timer = setTimeout(calm, SURE_FOR);
+  }, props);
+  return made;
+}
+
+/** Tell it to who hears the page. */
+export const announce = (text) => setText(byId("announcer"), text);
 
 const ESCAPES = /\x1b(?:\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\)|\[[0-?]{0,64}[ -/]{0,8}[@-~])/g;
 const UNSEEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
@@ -150,6 +189,7 @@ const SHAPES = {
   edit: "M4 16l1-4 8-8 3 3-8 8z",
   bolt: "M11 3L5 11h4l-1 6 6-8h-4z",
   help: "M7.5 7.5a2.5 2.5 0 1 1 3.5 2.3c-.7.3-1 .8-1 1.7M10 15v.1",
+  image: "M3 4h14v12H3zM3 13l4-4 4 4 2-2 4 4M13 8v.1",
   send: "M10 16V5M5 9l5-5 5 5",
 };
 

@@ -1,10 +1,12 @@
 // The panel beside the conversation: what happened (the journal), what is alive (the tree of
 // actors), what it cost, and how the session is set up.
 
-import { button, byId, clean, clock, compact, count, h, money, number, oneLine, replace, seconds } from "./dom.js";
+import { agentsView } from "./agents.js";
+import { button, byId, clean, clock, compact, count, h, money, number, oneLine, replace, seconds, sureButton } from "./dom.js";
 import { usageOf } from "./model.js";
 
 const TABS = ["journal", "actors", "usage", "settings", "agents"];
+const SOON = 300;
 const REFRESH = { journal: 2500, actors: 1000, usage: 3000 };
 
 /** `app` has `model`, `call(method, params)`, `act(label, method, params)`, `scopes`, `openSession(id)`, … */
@@ -20,6 +22,7 @@ export class Inspector {
     setInterval(() => this.#tick(), 500);
     this.refreshed = 0;
     this.round = 0;
+    this.soon = 0;
   }
 
   show(name) {
@@ -50,19 +53,37 @@ export class Inspector {
     }
   }
 
-  // Somebody may be typing, or have opened something: that stays.
+  /** Read again what the open tab shows of what goes on, unless somebody is in it. */
+  refreshSoon() {
+    if (!REFRESH[this.tab] || this.soon || this.#isEntered) return;
+    this.soon = setTimeout(() => {
+      this.soon = 0;
+      if (REFRESH[this.tab] && !this.#isEntered) this.refresh();
+    }, SOON);
+  }
+
+  get #isEntered() {
+    return this.panel.contains(document.activeElement) && document.activeElement !== this.panel;
+  }
+
+  // Somebody may have opened something, or stand on a button: that stays.
   #fill(content) {
+    const entered = this.#isEntered ? document.activeElement : null;
     const open = new Set([...this.panel.querySelectorAll("details[open][data-id]")].map((each) => each.dataset.id));
     const { scrollTop } = this.panel;
     replace(this.panel, content);
     for (const each of this.panel.querySelectorAll("details[data-id]")) if (open.has(each.dataset.id)) each.open = true;
     this.panel.scrollTop = scrollTop;
+    if (!entered) return;
+    const same = [...this.panel.querySelectorAll("button, input, select, summary")].find((each) => keyOf(each) === keyOf(entered));
+    if (same?.tagName === "INPUT") same.value = entered.value;
+    (same ?? this.panel).focus({ preventScroll: true });
   }
 
   #tick() {
     const every = REFRESH[this.tab];
     if (!every || document.hidden || Date.now() - this.refreshed < every) return;
-    if (this.panel.contains(document.activeElement) && document.activeElement !== this.panel) return;
+    if (this.#isEntered) return;
     if (this.app.isConnected) this.refresh();
   }
 
@@ -75,6 +96,8 @@ export class Inspector {
     event.preventDefault();
   }
 }
+
+const keyOf = (element) => element.getAttribute("aria-label") || element.name || element.textContent;
 
 const quiet = (text) => h("p", { class: "quiet" }, text);
 
@@ -115,10 +138,7 @@ const PANELS = {
     return app.model?.settings ? settingsView(app) : quiet("Open a session to see its settings.");
   },
 
-  async agents(app) {
-    const { agents } = await app.call("agent/list");
-    return h("ul", { class: "agents" }, agents.map((agent) => agentRow(agent, app)));
-  },
+  agents: agentsView,
 };
 
 //// The journal
@@ -308,36 +328,10 @@ function deeds(app) {
     isArchived
       ? deed("Take out of the archive", "The session is back.", "session/archive", { ...ref, archived: false })
       : deed("Archive", "The session was archived.", "session/archive", { ...ref, archived: true }, () => app.closeSession()),
-    confirmed("Clear the conversation", deedOf(app, "session/clear", () => app.changed())),
-    scopes.has("admin") ? confirmed("Delete the session", deedOf(app, "session/delete", () => app.closeSession())) : null);
+    sureButton("Clear the conversation", deedOf(app, "session/clear", () => app.changed()), { class: "small danger" }),
+    scopes.has("admin") ? sureButton("Delete the session", deedOf(app, "session/delete", () => app.closeSession()), { class: "small danger" }) : null);
 }
 
 const deedOf = (app, method, then) => async () => {
   if (await app.act("do it", method, { sessionId: app.model.id })) then();
 };
-
-// What can't be taken back is asked twice, in the same place.
-function confirmed(label, act) {
-  const made = button(label, () => {
-    if (made.dataset.sure) return act();
-    made.dataset.sure = "yes";
-    made.textContent = `${label}: sure?`;
-    setTimeout(() => {
-      delete made.dataset.sure;
-      made.textContent = label;
-    }, 4000);
-  }, { class: "small danger" });
-  return made;
-}
-
-//// Agents
-
-function agentRow(agent, app) {
-  return h("li", { data: { off: String(!agent.enabled || agent.unavailable != null) } },
-    h("h3", null, oneLine(agent.name, 80), h("span", { class: "tag" }, oneLine(agent.kind, 20)), agent.enabled ? null : h("span", { class: "tag" }, "off")),
-    agent.description ? h("p", { dir: "auto" }, oneLine(agent.description, 300)) : null,
-    agent.unavailable ? quiet(oneLine(agent.unavailable, 300)) : null,
-    h("div", { class: "row" }, h("code", null, oneLine(agent.id, 80)),
-      app.scopes.has("write") && agent.enabled && agent.unavailable == null
-        ? button("New session", () => app.newSession(agent.id), { class: "link" }) : null));
-}

@@ -1,11 +1,13 @@
 // The page's parts put together: one connection, one open session, the list beside it.
 
+import { Composer } from "./composer.js";
 import { Dialogs } from "./dialogs.js";
 import { Dock } from "./dock.js";
-import { byId, freshId, h, icon, oneLine, seconds, setText } from "./dom.js";
+import { announce, byId, freshId, h, icon, oneLine, seconds, setText } from "./dom.js";
 import { Inspector } from "./inspector.js";
 import { listenKeys } from "./keyboard.js";
 import { SessionModel } from "./model.js";
+import { RewindDialog } from "./rewind.js";
 import { SessionList, standing } from "./sessions.js";
 import { Transcript } from "./transcript.js";
 import { Wire } from "./wire.js";
@@ -18,13 +20,18 @@ const app = {
   model: null,
   scopes: new Set(),
   list: null,
-  drafts: new Map(),
   isConnected: false,
   hasStopped: false,
   attach: 0,
   journalPages: 1,
   call: (method, params, options) => app.wire.call(`_greenroom/${method}`, params, options),
   act, say, complain, openSession, closeSession, showMessage, drawEmpty,
+  showEnd: () => transcript.end(),
+  loadOlder,
+  writeAgain(text) {
+    composer.add(text);
+    byId("prompt").focus();
+  },
   newSession: (agentId) => dialogs.newSession(agentId),
   changed: () => {
     app.list.readSoon();
@@ -35,13 +42,19 @@ const app = {
 app.list = new SessionList(app);
 const dialogs = new Dialogs(app);
 
-const dock = new Dock(act);
+const rewindDialog = new RewindDialog(app);
+const composer = new Composer(app);
+const dock = new Dock(app);
 const inspector = new Inspector(app);
 const transcript = new Transcript(byId("scroller"), byId("messages"), byId("to-end"), {
   get model() {
     return app.model;
   },
+  get mayWrite() {
+    return app.scopes.has("write");
+  },
   readBlock, loadOlder, fork,
+  rewind: (id) => rewindDialog.open(app.model.messages.get(id)),
   showAsk: (id) => dock.focus(id),
 });
 
@@ -75,7 +88,7 @@ function greeted({ scopes }) {
   lamp("open", "connected");
   banner(null);
   byId("token-dialog").close();
-  drawComposer();
+  composer.draw();
   app.list.read();
   if (app.model) attach();
   else openFromAddress();
@@ -128,15 +141,17 @@ function complain(text) {
 }
 
 function toast(text, kind) {
-  const made = h("div", { class: `toast ${kind}` }, h("span", { dir: "auto" }, oneLine(text, 400)),
+  const made = h("div", { class: `toast ${kind}`, role: kind === "bad" ? "alert" : null }, h("span", { dir: "auto" }, oneLine(text, 400)),
     h("button", { type: "button", class: "tool-button", "aria-label": "Dismiss", on: { click: () => made.remove() } }, icon("close")));
   const toasts = byId("toasts");
   toasts.append(made);
+  if (kind === "told") announce(text);
+  // On top of everything, of a dialog too.
+  if (toasts.matches(":popover-open")) toasts.hidePopover();
+  toasts.showPopover();
   while (toasts.children.length > 4) toasts.firstElementChild.remove();
   setTimeout(() => made.remove(), kind === "bad" ? 12000 : 5000);
 }
-
-const announce = (text) => setText(byId("announcer"), text);
 
 //// Sessions
 
@@ -152,8 +167,7 @@ async function openSession(id) {
   app.model = new SessionModel(id);
   app.journalPages = 1;
   location.hash = `#/session/${encodeURIComponent(id)}`;
-  byId("prompt").value = app.drafts.get(id) ?? "";
-  grow();
+  composer.exchange(null, id);
   byId("empty").hidden = true;
   transcript.reset();
   app.list.draw();
@@ -166,7 +180,7 @@ async function openSession(id) {
 function leave() {
   const { model } = app;
   if (!model) return;
-  app.drafts.set(model.id, byId("prompt").value);
+  composer.exchange(model.id, null);
   if (app.isConnected) app.call("session/detach", { sessionId: model.id }, { again: false }).catch(() => {});
   dock.reset();
   app.model = null;
@@ -175,11 +189,13 @@ function leave() {
 function closeSession() {
   leave();
   location.hash = "";
-  byId("prompt").value = "";
   transcript.list.replaceChildren();
+  byId("rewind-dialog").close();
   drawEmpty();
   draw();
   app.list.readSoon();
+  inspector.refresh();
+  if (document.activeElement === document.body) byId("empty-new").focus();
 }
 
 function drawEmpty() {
@@ -191,7 +207,7 @@ function drawEmpty() {
   setText(byId("state-text"), "");
   document.title = "greenroom";
   byId("plan").hidden = byId("inbox").hidden = true;
-  drawComposer();
+  composer.draw();
 }
 
 /** Follow the open session, from where it was left or anew. */
@@ -218,6 +234,8 @@ async function attach(after = app.model.seq) {
   schedule();
 }
 
+const RUN_EVENTS = new Set(["session/status_changed", "stream/completed", "stream/failed"]);
+
 function notice(method, params) {
   if (method === "_greenroom/event") told(params);
   else if (method === "_greenroom/ended" && params.sessionId === app.model?.id) ended(params);
@@ -230,7 +248,7 @@ function told({ event, cut, more }) {
   model.noteCuts(cut);
   schedule();
   if (event.type === "session/status_changed" || event.type === "session/updated") app.list.readSoon();
-  if (event.type === "stream/completed" || event.type === "stream/failed") inspector.refresh();
+  if (RUN_EVENTS.has(event.type)) inspector.refreshSoon();
 }
 
 function ended({ reason, after }) {
@@ -323,10 +341,17 @@ function drawStatus(model) {
   if (byId("state").dataset.state !== state) announce(words);
   byId("state").dataset.state = state;
   byId("messages").setAttribute("aria-busy", String(state === "works"));
-  const left = status.until == null ? null : Math.max(0, (status.until - Date.now()) / 1000);
-  const spent = status.since && state === "works" ? Math.floor((Date.now() - status.since) / 1000) : 0;
-  setText(byId("state-text"), `${words}${left != null ? ` in ${seconds(Math.ceil(left))}` : spent > 1 ? ` \u00b7 ${seconds(spent)}` : ""}`);
-  drawComposer();
+  setText(byId("state-text"), `${words}${state === "error" && model.failure ? `: ${oneLine(model.failure, 200)}` : timing(status, state)}`);
+  composer.draw();
+}
+
+// When it tries again; of everything else how long it has gone on, and its deadline when that is near.
+function timing({ until, since, waitingFor }, state) {
+  if (state !== "works") return "";
+  const left = until == null ? Infinity : Math.max(0, Math.ceil((until - Date.now()) / 1000));
+  if (waitingFor === "backoff" || waitingFor === "rate_gate") return left < Infinity ? ` in ${seconds(left)}` : "";
+  const spent = since ? Math.floor((Date.now() - since) / 1000) : 0;
+  return `${spent > 1 ? ` \u00b7 ${seconds(spent)}` : ""}${left < 60 ? ` \u00b7 ends in ${seconds(left)}` : ""}`;
 }
 
 setInterval(() => {
@@ -348,52 +373,6 @@ function compactionWords({ outcome, tokensBefore, tokensAfter }) {
   return tokensBefore == null ? `${what}.` : `${what}: about ${tokensBefore} tokens became ${tokensAfter ?? 0}.`;
 }
 
-function drawComposer() {
-  const { model } = app;
-  const works = model?.status.state === "generating";
-  const may = app.scopes.has("write");
-  const prompt = byId("prompt");
-  byId("composer").hidden = !model;
-  prompt.disabled = !may;
-  prompt.placeholder = !may ? "This token may only read" : works ? "Queue the next message, or steer this turn" : "Say what to do";
-  byId("stop").hidden = !works || !may;
-  byId("steer").hidden = !works || !may;
-  byId("send").disabled = !may;
-  setText(byId("send"), works ? "Queue" : "Send");
-  setText(byId("hint"), works ? "Enter queues, Ctrl+Enter steers" : "Enter sends, Shift+Enter begins a line");
-}
-
-//// Saying something
-
-async function submit(method) {
-  const { model } = app;
-  const prompt = byId("prompt");
-  const content = prompt.value;
-  if (!model || !content.trim()) return;
-  prompt.value = "";
-  grow();
-  transcript.end();
-  const params = { sessionId: model.id, content, commandId: freshId() };
-  if (method === "steer" && model.openTurn) params.expectedTurn = model.openTurn.id;
-  if (await act(method === "steer" ? "steer" : "send it", method, params)) return;
-  if (app.model === model && !prompt.value) prompt.value = content;
-  grow();
-}
-
-async function stop() {
-  if (app.model?.status.state !== "generating") return;
-  byId("stop").disabled = true;
-  await act("stop", "cancel", { sessionId: app.model.id });
-  byId("stop").disabled = false;
-}
-
-function grow() {
-  const prompt = byId("prompt");
-  prompt.style.height = "auto";
-  if (!prompt.scrollHeight) return;
-  prompt.style.height = `${Math.min(prompt.scrollHeight + 2, innerHeight * 0.4)}px`;
-}
-
 //// Keyboard
 
 const KEYS = [
@@ -402,7 +381,7 @@ const KEYS = [
   ["d", "deny it", () => dock.first?.press("d")],
   ["1 \u2026 9", "choose an answer", null],
   ["w", "go to what waits for an answer", () => dock.focus()],
-  ["x", "stop the turn", stop],
+  ["x", "stop the turn", () => composer.stop()],
   ["j", "next session", () => step(1)],
   ["k", "session before", () => step(-1)],
   ["n", "new session", () => dialogs.newSession()],
@@ -468,22 +447,10 @@ function listen() {
     app.wire.retry();
   });
   on("token-dialog", "cancel", (event) => event.preventDefault());
-  on("stop", "click", stop);
-  on("steer", "click", () => submit("steer"));
-  on("composer", "submit", (event) => {
-    event.preventDefault();
-    submit("queue");
-  });
-  on("prompt", "input", grow);
-  on("prompt", "keydown", (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-    event.preventDefault();
-    submit((event.ctrlKey || event.metaKey) && app.model?.status.state === "generating" ? "steer" : "queue");
-  });
-  listenKeys(KEYS, { stop, escape, choose: (digit) => dock.first?.press(digit) });
+  listenKeys(KEYS, { stop: () => composer.stop(), escape, choose: (digit) => dock.first?.press(digit) });
   addEventListener("hashchange", () => (location.hash ? openFromAddress() : app.model && closeSession()));
 }
 
 listen();
-drawComposer();
+composer.draw();
 connect();

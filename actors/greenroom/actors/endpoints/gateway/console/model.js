@@ -29,12 +29,16 @@ export class SessionModel {
     this.order = [];
     this.outputs = new Map();
     this.inputs = new Map();
+    /** What became of those that wait no longer. */
+    this.inputEnds = new Map();
     this.interactions = new Map();
     this.settled = new Map();
     this.plan = null;
     this.older = false;
     this.cuts = new Map();
     this.notes = [];
+    /** Why the last turn failed, where that is known. */
+    this.failure = null;
   }
 
   /** Take the answer to an attach: with a snapshot everything begins anew. */
@@ -81,12 +85,14 @@ export class SessionModel {
   }
 
   setInteractions(interactions) {
+    for (const { messageId } of this.interactions.values()) this.dirty.messages.add(messageId);
     this.interactions = new Map(interactions.map((each) => [each.block.id, each]));
+    for (const { messageId } of this.interactions.values()) this.dirty.messages.add(messageId);
     this.dirty.asks = true;
   }
 
   noteCuts(cuts) {
-    for (const each of cuts ?? []) this.cuts.set(`${each.blockId ?? each.messageId}/${each.field}`, each);
+    for (const each of cuts ?? []) this.cuts.set(`${each.blockId ?? each.messageId ?? each.inputId}/${each.field}`, each);
   }
 
   cutOf(id, field) {
@@ -183,6 +189,7 @@ export class SessionModel {
       this.interactions.delete(block.id);
     }
     this.#note(message.id, block.toolBlockId);
+    this.dirty.messages.add(message.id);
     this.dirty.asks = true;
   }
 
@@ -192,8 +199,15 @@ export class SessionModel {
     return false;
   }
 
-  onSettled({ interactionId, end }) {
+  /** Whether something of a message waits for an answer. */
+  isAskedIn(messageId) {
+    for (const each of this.interactions.values()) if (each.messageId === messageId) return true;
+    return false;
+  }
+
+  onSettled({ messageId, interactionId, end }) {
     this.settled.set(interactionId, end);
+    this.dirty.messages.add(messageId);
     this.interactions.delete(interactionId);
     this.dirty.asks = true;
   }
@@ -216,6 +230,14 @@ export class SessionModel {
       until: remaining == null ? null : Date.now() + remaining * 1000,
       since: same ? this.status.since : Date.now(),
     };
+    if (state === "generating") this.failure = null;
+    this.dirty.status = true;
+  }
+
+  // It may be the only trace of the turn: a message that failed is taken back, and waits.
+  onFailed({ message }) {
+    const { runOutcome, errorText, errorCode } = message?.metadata ?? {};
+    if (runOutcome === "error") this.failure = errorText || errorCode || null;
     this.dirty.status = true;
   }
 
@@ -232,6 +254,7 @@ export class SessionModel {
   onInput({ input }) {
     if (input.state === "consumed") {
       this.inputs.delete(input.id);
+      this.inputEnds.set(input.id, input.end);
     } else {
       const parts = input.parts ?? this.inputs.get(input.id)?.parts ?? [];
       this.inputs.set(input.id, { ...input, parts });
@@ -290,8 +313,9 @@ const HANDLERS = {
   "session/updated": "onSettings",
   "session/inputs_changed": "onInput",
   "session/compaction_changed": "onCompaction",
+  "stream/failed": "onFailed",
 };
-// stream/completed and stream/failed repeat a message that session/messages_changed told.
+// stream/completed repeats a message that session/messages_changed told.
 
 function normal(block) {
   if (!block) return null;

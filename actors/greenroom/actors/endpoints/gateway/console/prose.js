@@ -159,8 +159,9 @@ function table(out, lines, at) {
   return to;
 }
 
-// Links are of ASCII alone: what looks like another letter makes no address.
-const INLINE = /`([^`\n]{1,2000})`|\*\*([^*\n]{1,1000})\*\*|\*([^*\s][^*\n]{0,1000})\*|\[([^\]\n]{1,500})\]\((https?:\/\/[!-'*-~]{1,2000})\)|(https?:\/\/[!#-&*-;=?-_a-~]{1,2000})/g;
+// Links are of ASCII alone: what looks like another letter makes no address. A full stop
+// behind one is the sentence's.
+const INLINE = /`([^`\n]{1,2000})`|\*\*([^*\n]{1,1000})\*\*|\*([^*\s][^*\n]{0,1000})\*|\[([^\]\n]{1,500})\]\((https?:\/\/[!-'*-~]{1,2000})\)|(https?:\/\/[!#-&*-;=?-_a-~]{0,2000}[#-&+\-/0-9=@-Z_a-z~])/g;
 
 function inline(text) {
   const nodes = [];

@@ -23,7 +23,9 @@ export class Transcript {
     this.earlier = button("Earlier messages", () => this.#earlier(), { class: "link earlier" });
     scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     toEnd.addEventListener("click", () => this.end());
-    new ResizeObserver(() => this.follows && this.#stick()).observe(scroller);
+    // What is inside grows by itself, too: images are there a moment later.
+    const watch = new ResizeObserver(() => this.follows && this.#stick());
+    for (const each of [scroller, list]) watch.observe(each);
   }
 
   get model() {
@@ -172,9 +174,12 @@ class MessageView {
     this.body = h("div", { class: "blocks" });
     this.foot = h("footer");
     this.hidden = button("", () => this.#all(), { class: "link", hidden: true });
-    const fork = button("Fork here", () => context.fork(id), { class: "link fork" });
+    const before = role === "user";
+    this.deeds = h("span", { class: "deeds" },
+      button("Fork here", () => context.fork(id), { class: "link", title: "Begin another session with what was said up to here" }),
+      button("Rewind here", () => context.rewind(id), { class: "link", title: before ? "Take this message and all behind it back" : "Take all behind this message back" }));
     this.element = h("article", { class: `message ${role}`, tabIndex: -1, data: { id } },
-      h("header", null, this.who, this.note, fork, this.time), this.hidden, this.body, this.foot);
+      h("header", null, this.who, this.note, this.deeds, this.time), this.hidden, this.body, this.foot);
     this.head();
     this.#place();
   }
@@ -190,11 +195,12 @@ class MessageView {
     this.time.dateTime = new Date(createdAt * 1000).toISOString();
     if (role === "assistant" && metadata.model) setText(this.who, oneLine(metadata.model, 60));
     setText(this.note, noteOf(metadata));
+    this.deeds.hidden = !this.context.mayWrite;
     this.element.dataset.status = message.status;
     // While it goes on, what is told of an end is that of an earlier run of the turn.
-    const isOver = message.status !== "pending" || metadata.runOutcome === "paused";
+    const isOver = message.status !== "pending" || (metadata.runOutcome === "paused" && this.context.model.isAskedIn(this.id));
     this.element.dataset.outcome = isOver ? (metadata.runOutcome ?? "") : "";
-    setText(this.foot, role === "assistant" ? endingWords(message) : "");
+    setText(this.foot, role === "assistant" && isOver ? endingWords(message) : "");
   }
 
   blocks(ids) {
