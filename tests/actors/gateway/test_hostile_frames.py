@@ -77,6 +77,13 @@ class Wire:
         await self.stream.send_all(data)
         await wait_all_tasks_blocked()
 
+    async def until(self, wanted: bytes) -> None:
+        """Receive until that came."""
+        while wanted not in self.got:
+            part = await self.stream.receive_some()
+            assert part, f"the connection ended: {self.got[-200:]!r}"
+            self.got += part
+
     async def rest(self) -> bytes:
         """Everything that came, when the connection has ended."""
         async for part in self.stream:
@@ -188,10 +195,7 @@ async def test_frames_that_come_with_the_head_are_taken(tmp_path):
         gateway._nursery.start_soon(gateway.handle, theirs)
         async with ours:
             await ours.send_all(UPGRADE + frame(TEXT, LIST))
-            await wait_all_tasks_blocked()
-            got = await ours.receive_some()
-            while b'"result"' not in got:
-                got += await ours.receive_some()
+            await Wire(gateway, ours).until(b'"result"')
 
 
 #### Too much
@@ -302,8 +306,7 @@ async def test_the_longest_message_may_be_in_pieces(tmp_path):
         piece = frame(PIECE, b" " * _inflow.FREE_PIECE_BYTES)
         count = _inflow.MAX_PIECES - 2
         await wire.stream.send_all(frame(BEGUN, LIST) + piece * count + frame(LAST))
-        while b'"result"' not in wire.got:
-            wire.got += await wire.stream.receive_some()
+        await wire.until(b'"result"')
 
 
 async def test_a_message_has_so_many_bytes_whatever_its_letters(tmp_path):
@@ -349,8 +352,7 @@ async def test_who_has_said_who_it_is_may_send_long_messages_at_once(tmp_path):
         await wire.stream.send_all(
             frame(TEXT, json.dumps(asked).encode()) + frame(TEXT, long)
         )
-        while b'"sessions"' not in wire.got:
-            wire.got += await wire.stream.receive_some()
+        await wire.until(b'"sessions"')
 
 
 #### Heads of frames, without a gateway
