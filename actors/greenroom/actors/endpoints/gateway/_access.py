@@ -9,6 +9,7 @@ refused in any case. With a token, a client has exactly the scopes of the token.
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Collection, Iterable
 from hashlib import sha256
 from ipaddress import ip_address
@@ -25,6 +26,8 @@ MIN_TOKEN_CHARS: Final = 16
 
 MAX_TOKEN_CHARS: Final = 4_096
 MAX_TOKENS: Final = 1_000
+
+_AUTHORITY: Final = re.compile(r"(\[[^][@]*\]|[^][@:]*)(?::[0-9]*)?")
 
 ALL: Final[frozenset[Scope]] = frozenset(SCOPES)
 
@@ -142,6 +145,18 @@ class Access:
                 "behind something that encrypts",
             )
 
+    def check_address(self, address: str) -> None:
+        """See that a name of this machine alone has led to no other address.
+
+        Raises:
+            AccessError: others would reach it, by a rule for those who can't.
+        """
+        if is_loopback(self.host) and not is_loopback(address):
+            raise AccessError(
+                f"{self.host} leads to {address}, which is reached from elsewhere",
+                "listen on 127.0.0.1, or on that address with a token",
+            )
+
     def scopes_of(self, secret: str | None) -> frozenset[Scope] | None:
         """Return what a token allows; ``None``: it is no token of ours.
 
@@ -191,9 +206,8 @@ def _netloc(origin: str) -> str:
 
 def _hostname(authority: str) -> str:
     # The port of a forwarded connection may be any.
-    if authority.startswith("["):
-        return authority.partition("]")[0].strip("[").lower()
-    return authority.partition(":")[0].lower()
+    found = _AUTHORITY.fullmatch(authority)
+    return "" if found is None else found[1].strip("[]").lower()
 
 
 def _authority(netloc: str, scheme: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ssl
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -12,12 +13,13 @@ import trio
 from greenroom.actors.kernel import Ids, SystemIds
 
 from .._ports import SessionMaker
-from ._access import Access, Token
+from ._access import Access, AccessError, Token
 from ._descriptors import room_for
 from ._gateway import MAX_CONNECTIONS, Gateway
 from ._ports import EnginePort
 
 DEFAULT_PORT: Final = 8427
+_PORTS_TRIED: Final = 10
 
 
 @asynccontextmanager
@@ -42,7 +44,7 @@ async def listen(
     """
     access = Access(host, tuple(tokens), tls is not None, tuple(allow_origins))
     access.check(insecure=insecure)
-    listeners = await trio.open_tcp_listeners(port, host=host)
+    listeners = await _bind(access, port)
     bound: int = listeners[0].socket.getsockname()[1]
     async with trio.open_nursery() as nursery:
         url = _url(host, bound, is_encrypted=tls is not None)
@@ -60,6 +62,39 @@ async def listen(
         nursery.cancel_scope.cancel()
 
 
+async def _bind(access: Access, port: int) -> list[trio.SocketListener]:
+    listeners = await _open_listeners(access.host, port)
+    try:
+        for listener in listeners:
+            access.check_address(listener.socket.getsockname()[0])
+    except AccessError:
+        await _close(listeners)
+        raise
+    return listeners
+
+
+async def _open_listeners(host: str, port: int) -> list[trio.SocketListener]:
+    # A name may have several addresses, as localhost has: the free port that is taken
+    # has to be free at each of them.
+    for _ in range(_PORTS_TRIED):
+        first, *others = await trio.open_tcp_listeners(port, host=host)
+        if port or not others:
+            return [first, *others]
+        found: int = first.socket.getsockname()[1]
+        await _close([first, *others])
+        try:
+            return await trio.open_tcp_listeners(found, host=host)
+        except OSError as exc:
+            if exc.errno != errno.EADDRINUSE:
+                raise
+    raise OSError(errno.EADDRINUSE, f"no port is free at each address of {host}")
+
+
+async def _close(listeners: list[trio.SocketListener]) -> None:
+    for listener in listeners:
+        await listener.aclose()
+
+
 async def _accept(
     gateway: Gateway,
     listener: trio.SocketListener,
@@ -71,7 +106,8 @@ async def _accept(
 
 
 def _url(host: str, port: int, *, is_encrypted: bool) -> str:
-    name = f"[{host}]" if ":" in host else host
+    # A zone of an address is this machine's own, and stands in no URL.
+    name = f"[{host.partition('%')[0]}]" if ":" in host else host
     return f"http{'s' if is_encrypted else ''}://{name}:{port}/"
 
 
