@@ -18,6 +18,7 @@ from typing import Final, TypeVar, final
 import attrs
 import trio
 
+from greenroom.actors.bindings import Bindings
 from greenroom.actors.kernel import CancelCause, Clock, SupervisorHandle
 from greenroom.actors.memory import Ingestion
 from greenroom.actors.readers import Readers
@@ -76,6 +77,7 @@ class Maintenance:
     _sessions: Sessions
     _ingestion: Ingestion
     _memory: SupervisorHandle
+    _bindings: Bindings
     _fail: Callable[[BaseException], None]
     """Ends the engine."""
     _is_on: bool = attrs.field(default=False, init=False)
@@ -146,12 +148,15 @@ class Maintenance:
 
     async def _without_database(self, writer: Writer, work: Callable[[Path], T]) -> T:
         try:
-            return await writer.renew(lambda: work(self._folder), self._reopen)
+            result = await writer.renew(lambda: work(self._folder), self._reopen)
         except Exception as exc:
             error = MaintenanceFailedError(exc)
             error.__cause__ = exc
             self._fail(error)
             raise error from exc
+        # Whoever started meanwhile took this engine for dead.
+        self._bindings.restore_soon()
+        return result
 
     def _reopen(self) -> SqliteStore:
         store = open_store(self._folder)

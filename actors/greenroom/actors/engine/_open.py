@@ -256,6 +256,7 @@ async def open_engine(
         stages = Stages(removes_folder(world.scratch))
         lifecycle = Lifecycle.of(sessions, agents, stages)
         await lifecycle.deletion.finish_pending()
+        bindings = Bindings(writer, member, clock.now)
         yield Engine(
             folder,
             ready.recovered,
@@ -266,7 +267,7 @@ async def open_engine(
             registry,
             agents,
             skills,
-            Bindings(writer, member, clock.now),
+            bindings,
             Imports(writer, readers, member, agents, next(iter(by_id)), clock, ids),
             lifecycle,
             Maintenance(
@@ -278,6 +279,7 @@ async def open_engine(
                 sessions,
                 ingestion,
                 parts["memory"],
+                bindings,
                 system.fail,
             ),
         )

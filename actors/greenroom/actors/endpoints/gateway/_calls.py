@@ -99,11 +99,7 @@ class Calls:
         raise DeadlineError(known)
 
     async def close(self) -> None:
-        """Give up what this connection is bound to, and nothing else (SES-08).
-
-        Raises:
-            StorageError: a binding is kept; it goes with the engine's member.
-        """
+        """Give up what this connection is bound to, and nothing else (SES-08)."""
         if self._closed:
             return
         self._closed = True

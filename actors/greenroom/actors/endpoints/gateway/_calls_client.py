@@ -107,7 +107,7 @@ class Client:
         """Let one more connection be bound to a session.
 
         Raises:
-            SessionNotFoundError: there is none; StorageError: it is not kept.
+            SessionNotFoundError: there is none.
         """
         # Counted before anything is waited for: what is written is in the order in
         # which it was counted.

@@ -8,7 +8,6 @@ changes anything but the connection.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final, final
 
@@ -17,7 +16,6 @@ import msgspec
 import trio
 from trio_websocket import CloseReason, ConnectionClosed, WebSocketConnection
 
-from greenroom.protocol import StorageError
 from greenroom.protocol.gateway import (
     AUTHENTICATE,
     MAX_FRAME_BYTES,
@@ -39,8 +37,6 @@ from ._calls_client import Clients
 from ._ports import EnginePort
 from ._relay import Relay
 from ._stream import CLOSE_SECONDS, WebSocketStream
-
-_LOG: Final = logging.getLogger("greenroom.endpoints")
 
 AUTHENTICATE_SECONDS: Final = 10.0
 """From the handshake to the token."""
@@ -164,14 +160,8 @@ class GatewayConnection:
         ):
             if self._known is not None:
                 self._known.agent.leave()
-                await self._unbind(self._known.calls)
+                await self._known.calls.close()
             await self.stream.finish(self._code, self._why)
-
-    async def _unbind(self, calls: Calls) -> None:
-        try:
-            await calls.close()
-        except StorageError as exc:
-            _LOG.warning("bindings of %s are kept: %s", calls.client.id, exc)
 
     #### Messages
 
