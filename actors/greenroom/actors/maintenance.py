@@ -23,7 +23,7 @@ from greenroom.actors.kernel import CancelCause, Clock, SupervisorHandle
 from greenroom.actors.memory import Ingestion
 from greenroom.actors.readers import Readers
 from greenroom.actors.sessions import Loaded, PieceWriter, Sessions, StoreReaders
-from greenroom.actors.writer import Writer
+from greenroom.actors.writer import RenewalRefusedError, Writer
 from greenroom.protocol import GreenroomError
 from greenroom.storage import Member, Piece, SqliteStore, Store, open_store
 
@@ -149,6 +149,8 @@ class Maintenance:
     async def _without_database(self, writer: Writer, work: Callable[[Path], T]) -> T:
         try:
             result = await writer.renew(lambda: work(self._folder), self._reopen)
+        except RenewalRefusedError as exc:
+            raise MaintenanceRefusedError(str(exc)) from exc
         except Exception as exc:
             error = MaintenanceFailedError(exc)
             error.__cause__ = exc

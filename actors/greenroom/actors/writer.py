@@ -45,6 +45,9 @@ _QUIET_SECONDS: Final = 0.05
 _INDEX_BATCH: Final = 200
 _INDEX_SECONDS: Final = 0.5
 _SMALL_LOG_BYTES: Final = 4 << 20
+_STILL_READ: Final = (
+    "the log of the database can't be emptied while somebody reads what is in it"
+)
 
 
 class WritableStore(Protocol):
@@ -58,7 +61,7 @@ class WritableStore(Protocol):
         """See `Store.index_pending`."""
         ...
 
-    def checkpoint(self) -> None:
+    def checkpoint(self) -> bool:
         """See `Store.checkpoint`."""
         ...
 
@@ -78,6 +81,15 @@ class WriterClosedError(StorageError):
 
     def __init__(self, problem: str = "the writer is closed") -> None:
         super().__init__(problem, hint="open the engine again")
+
+
+class RenewalRefusedError(StorageError):
+    """The store could not be let go of; nothing was done, and it is still in use."""
+
+    code = "renewal_refused"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem, hint="end what reads the database, and try again")
 
 
 @attrs.frozen
@@ -200,11 +212,12 @@ class Writer:
         """Close the store, do *work* without it, go on with what *reopen* gives.
 
         In the writer's thread, behind every piece that was accepted before; those
-        that come meanwhile wait. Can't be cancelled. Whatever fails of it is the end of
-        this writer: the store is closed then, and what waits is refused.
+        that come meanwhile wait. Can't be cancelled. Whatever fails once the store is
+        closed is the end of this writer, and what waits is refused.
 
         Raises:
             WriterClosedError: the writer is closed or has died.
+            RenewalRefusedError: its log can't be emptied. Nothing has happened.
             BaseException: whatever *work* or *reopen* raised, or the closing.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -301,7 +314,14 @@ class Writer:
         if renewal is None:
             return
         try:
-            self._store.checkpoint()
+            self._empty_log()
+        except RenewalRefusedError as exc:
+            self._soon(renewal.ended, outcome.Error(exc))
+            return
+        except BaseException as exc:
+            self._soon(renewal.ended, outcome.Error(exc))
+            raise
+        try:
             self._is_away = True
             self._store.close()
             value = renewal.work()
@@ -312,6 +332,15 @@ class Writer:
             raise
         self._is_tidy = False
         self._soon(renewal.ended, outcome.Value(value))
+
+    def _empty_log(self) -> None:
+        try:
+            is_empty = self._store.checkpoint()
+        except StorageError as exc:
+            problem = f"the log of the database can't be emptied: {exc}"
+            raise RenewalRefusedError(problem) from exc
+        if not is_empty:
+            raise RenewalRefusedError(_STILL_READ)
 
     def _next_group(self, jobs: list[_Job]) -> bool:
         # Fills *jobs*, up to a renewal; False when asked to end and nothing is left.
@@ -360,13 +389,13 @@ class Writer:
             self._log_bytes = self._store.log_bytes()
             if self._store.index_pending(_INDEX_BATCH):
                 return True
+            problem = None
             if self._log_bytes > _SMALL_LOG_BYTES:
-                self._store.checkpoint()
+                problem = None if self._store.checkpoint() else _STILL_READ
                 self._log_bytes = self._store.log_bytes()
         except StorageError as exc:
-            self._maintenance_error = str(exc)
-        else:
-            self._maintenance_error = None
+            problem = str(exc)
+        self._maintenance_error = problem
         return False
 
     def _tidy_up(self) -> None:

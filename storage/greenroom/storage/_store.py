@@ -408,8 +408,8 @@ class Store(Reader, AgentWriter, BindingWriter, SkillWriter, Protocol):
         """Derive every projection of *scope* from its facts again."""
         ...
 
-    def checkpoint(self) -> None:
-        """Bring the log back to nothing, as far as readers let it."""
+    def checkpoint(self) -> bool:
+        """Bring the log back to nothing, as far as readers let it; whether they did."""
         ...
 
     def run_group(self, pieces: Sequence[Piece]) -> list[Settled]:

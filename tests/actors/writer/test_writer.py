@@ -19,6 +19,7 @@ from kit.stores import S1, SETTINGS, event
 from greenroom.actors import writer as writer_module
 from greenroom.actors.writer import (
     InlineWriter,
+    RenewalRefusedError,
     Writer,
     WriterClosedError,
     open_writer,
@@ -48,6 +49,7 @@ class GatedStore:
         self.backlog = 0
         self.bytes = 0
         self.maintenance_fault: StorageError | None = None
+        self.is_read = False
 
     def run_group(self, pieces: Sequence[Piece]) -> list[Settled]:
         self.entered.release()
@@ -65,11 +67,14 @@ class GatedStore:
         self.log.append(f"index {done}")
         return done
 
-    def checkpoint(self) -> None:
+    def checkpoint(self) -> bool:
         if self.maintenance_fault is not None:
             raise self.maintenance_fault
+        if self.is_read:
+            return False
         self.bytes = 0
         self.log.append("checkpoint")
+        return True
 
     def log_bytes(self) -> int:
         return self.bytes
@@ -541,6 +546,45 @@ async def test_a_renewal_that_fails_ends_the_writer_and_closes_nothing_twice() -
         with pytest.raises(WriterClosedError, match="no new one"):
             await writer.renew(lambda: None, fail)
     assert store.log.count("close") == 1
+
+
+async def test_a_store_whose_log_is_in_use_is_kept_and_written_to() -> None:
+    old, new = GatedStore(), GatedStore()
+    told: list[str] = []
+
+    async def renew(writer: Writer) -> None:
+        await writer.renew(lambda: told.append("work"), lambda: new)
+
+    async with open_writer(old) as writer:
+        old.maintenance_fault = StorageError("no room")
+        with pytest.raises(RenewalRefusedError, match="no room"):
+            await renew(writer)
+        old.maintenance_fault, old.is_read = None, True
+        with pytest.raises(RenewalRefusedError, match="somebody reads"):
+            await renew(writer)
+        assert (told, await writer.submit(value(1))) == ([], 1)
+        assert "close" not in old.log
+        old.is_read = False
+        await renew(writer)
+        assert await writer.submit(value(2)) == 2
+    assert (told, len(new.groups)) == (["work"], 1)
+
+
+async def test_a_log_that_is_in_use_is_told_of() -> None:
+    store = GatedStore()
+    store.bytes, store.is_read = 5 << 20, True
+    async with open_writer(store) as writer:
+        await writer.submit(value(1))
+        await until(lambda: writer.statistics().maintenance_error is not None)
+        told = writer.statistics()
+        assert (told.log_bytes, "somebody reads" in str(told.maintenance_error)) == (
+            5 << 20,
+            True,
+        )
+        store.is_read = False
+        await writer.submit(value(2))
+        await until(lambda: writer.statistics().maintenance_error is None)
+        assert writer.statistics().log_bytes == 0
 
 
 async def test_a_renewal_behind_a_group_that_kills_the_writer_is_refused() -> None:

@@ -374,8 +374,9 @@ class MemoryStore:
         """See `Store.index_pending`; a search here reads the tapes themselves."""
         return 0
 
-    def checkpoint(self) -> None:
+    def checkpoint(self) -> bool:
         """See `Store.checkpoint`; there is no log."""
+        return True
 
     def log_bytes(self) -> int:
         """See `Store.log_bytes`; there is no log."""

@@ -402,10 +402,12 @@ class SqliteStore:
         with self._writes.write():
             return _search.index_batch(self.connection, limit)
 
-    def checkpoint(self) -> None:
+    def checkpoint(self) -> bool:
         """See `Store.checkpoint`."""
         with mapped_errors(), impatient(self.connection):
-            one(self.connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+            row = one(self.connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+        # Whether somebody was in the way is the first column, and no error.
+        return row is not None and row[0] == 0
 
     def log_bytes(self) -> int:
         """See `Reader.log_bytes`."""
