@@ -7,9 +7,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pytest
 from kit.console import Console, OpenConsole, SceneGateway
+from kit.console_wire import SESSION, PlayedGateway
 
 INSTALL: Final = "tests/browser/install fetches it"
 PATIENCE_MS: Final = 10_000
@@ -70,6 +72,12 @@ def open_console(chromium: Any) -> Iterator[OpenConsole]:
         if told.type in ("error", "warning") and not any(w in told.text for w in known):
             problems.append(told.text)
 
+    def ours(request: Any) -> None:
+        # Nothing is ever asked of anybody else.
+        asked = urlsplit(request.url)
+        if asked.scheme not in ("data", "about") and asked.hostname != "127.0.0.1":
+            problems.append(f"asked for {request.url[:200]}")
+
     def open_console(
         url: str, *, beside: Console | None = None, **options: Any
     ) -> Console:
@@ -83,6 +91,7 @@ def open_console(chromium: Any) -> Iterator[OpenConsole]:
         else:
             context = beside.page.context
         page = context.new_page()
+        page.on("request", ours)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", note)
         page.goto(url)
@@ -92,3 +101,19 @@ def open_console(chromium: Any) -> Iterator[OpenConsole]:
     for context in contexts:
         context.close()
     assert problems == []
+
+
+@pytest.fixture
+def open_played(gateway: SceneGateway, open_console: OpenConsole) -> Any:
+    """Open the console with its session, of a gateway that the test plays."""
+
+    def open_played(**answers: Any) -> tuple[Console, PlayedGateway]:
+        named = {name.replace("__", "/"): answer for name, answer in answers.items()}
+        played = PlayedGateway(named)
+        console = open_console("about:blank")
+        played.play(console.page)
+        console.page.goto(f"{gateway.url}#/session/{SESSION}")
+        console.text("#title", "Played")
+        return console, played
+
+    return open_played

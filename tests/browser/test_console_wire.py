@@ -4,32 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import pytest
-from kit.console import Console, OpenConsole, SceneGateway
 from kit.console_wire import (
     SESSION,
-    PlayedGateway,
     RefusalError,
     item,
     message,
     snapshot,
 )
-
-
-@pytest.fixture
-def open_played(gateway: SceneGateway, open_console: OpenConsole) -> Any:
-    """Open the console with its session, of a gateway that the test plays."""
-
-    def open_played(**answers: Any) -> tuple[Console, PlayedGateway]:
-        named = {name.replace("__", "/"): answer for name, answer in answers.items()}
-        played = PlayedGateway(named)
-        console = open_console("about:blank")
-        played.play(console.page)
-        console.page.goto(f"{gateway.url}#/session/{SESSION}")
-        console.text("#title", "Played")
-        return console, played
-
-    return open_played
 
 
 def test_older_messages_are_read_in_pages_and_what_is_in_sight_stays_there(
@@ -59,7 +40,7 @@ def test_older_messages_are_read_in_pages_and_what_is_in_sight_stays_there(
         if "m1" in seen:
             break
         first = shown.first.get_attribute("data-id")
-        console.page.locator(".earlier").click()
+        scroller.evaluate("each => { each.scrollTop = 0 }")
         console.page.wait_for_function(
             "id => document.querySelector('.message').dataset.id !== id", arg=first
         )

@@ -3,7 +3,7 @@
 import { allAgents, isUsable } from "./agents.js";
 import { byId, clean, count, h, oneLine, replace, setText, when } from "./dom.js";
 
-/** `app` has `call`, `act`, `list`, `model`, `openSession(id)`, `showMessage(sessionId, id)`. */
+/** `app` has `call`, `act`, `list`, `model`, `scopes`, `openSession(id)`, `showMessage(sessionId, id)`. */
 export class Dialogs {
   constructor(app) {
     this.app = app;
@@ -14,6 +14,7 @@ export class Dialogs {
   }
 
   async newSession(agentId) {
+    if (!this.app.scopes.has("write")) return;
     const agents = await allAgents(this.app.call).catch(() => []);
     const usable = agents.filter(isUsable);
     replace(byId("new-agent"), usable.map((agent) => h("option", { value: agent.id, selected: agent.id === agentId }, oneLine(agent.name, 80))));

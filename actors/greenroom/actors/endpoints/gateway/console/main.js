@@ -50,9 +50,6 @@ const transcript = new Transcript(byId("scroller"), byId("messages"), byId("to-e
   get model() {
     return app.model;
   },
-  get mayWrite() {
-    return app.scopes.has("write");
-  },
   readBlock, loadOlder, fork,
   rewind: (id) => rewindDialog.open(app.model.messages.get(id)),
   showAsk: (id) => dock.focus(id),
@@ -84,7 +81,10 @@ function connect() {
 }
 
 function greeted({ scopes }) {
+  // The token may be another one now, and what waits for an answer is shown accordingly.
+  if (String(scopes) !== String([...app.scopes])) dock.reset();
   app.scopes = new Set(scopes);
+  document.body.classList.toggle("reader", !app.scopes.has("write"));
   lamp("open", "connected");
   banner(null);
   byId("token-dialog").close();
@@ -201,13 +201,18 @@ function closeSession() {
 function drawEmpty() {
   byId("empty").hidden = false;
   setText(byId("empty-title"), app.list.items.length ? "No session is open" : "No sessions yet");
-  setText(byId("empty-text"), app.list.items.length ? "Choose one on the left, or begin a new one." : "Begin one: it works in a folder, and asks before it changes something.");
+  setText(byId("empty-text"), emptyWords(app.list.items.length > 0, app.scopes.has("write")));
   setText(byId("title"), "greenroom");
   byId("state").dataset.state = "none";
   setText(byId("state-text"), "");
   document.title = "greenroom";
   byId("plan").hidden = byId("inbox").hidden = true;
   composer.draw();
+}
+
+function emptyWords(hasSome, mayWrite) {
+  if (!mayWrite) return hasSome ? "Choose one of the list." : "Somebody who may write has to begin one.";
+  return hasSome ? "Choose one of the list, or begin a new one." : "Begin one: it works in a folder, and asks before it changes something.";
 }
 
 /** Follow the open session, from where it was left or anew. */

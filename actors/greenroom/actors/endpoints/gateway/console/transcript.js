@@ -91,8 +91,8 @@ export class Transcript {
       this.views.delete(id);
     }
     const hasEarlier = this.first > 0 || this.model.older;
-    if (hasEarlier) this.list.prepend(this.earlier);
-    else this.earlier.remove();
+    if (!hasEarlier) this.earlier.remove();
+    else if (this.list.firstElementChild !== this.earlier) this.list.prepend(this.earlier);
     let after = hasEarlier ? this.earlier : null;
     for (const id of ids) {
       let view = this.views.get(id);
@@ -175,11 +175,11 @@ class MessageView {
     this.foot = h("footer");
     this.hidden = button("", () => this.#all(), { class: "link", hidden: true });
     const before = role === "user";
-    this.deeds = h("span", { class: "deeds" },
+    const deeds = h("span", { class: "deeds for-writers" },
       button("Fork here", () => context.fork(id), { class: "link", title: "Begin another session with what was said up to here" }),
       button("Rewind here", () => context.rewind(id), { class: "link", title: before ? "Take this message and all behind it back" : "Take all behind this message back" }));
     this.element = h("article", { class: `message ${role}`, tabIndex: -1, data: { id } },
-      h("header", null, this.who, this.note, this.deeds, this.time), this.hidden, this.body, this.foot);
+      h("header", null, this.who, this.note, deeds, this.time), this.hidden, this.body, this.foot);
     this.head();
     this.#place();
   }
@@ -195,7 +195,6 @@ class MessageView {
     this.time.dateTime = new Date(createdAt * 1000).toISOString();
     if (role === "assistant" && metadata.model) setText(this.who, oneLine(metadata.model, 60));
     setText(this.note, noteOf(metadata));
-    this.deeds.hidden = !this.context.mayWrite;
     this.element.dataset.status = message.status;
     // While it goes on, what is told of an end is that of an earlier run of the turn.
     const isOver = message.status !== "pending" || (metadata.runOutcome === "paused" && this.context.model.isAskedIn(this.id));
