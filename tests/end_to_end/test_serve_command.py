@@ -177,10 +177,13 @@ async def test_a_token_from_the_environment_is_needed_and_in_no_line_of_output(
             await trio.to_thread.run_sync(urllib.request.urlopen, request)
         assert refused.value.code == 401
         refused.value.close()
-        process.send_signal(signal.SIGTERM)
+        # A terminal that is gone stops it in order, too.
+        process.send_signal(signal.SIGHUP)
         assert process.stderr is not None
         said = b"".join([part async for part in process.stderr])
         assert SECRET.encode() not in said
+        with trio.fail_after(15):
+            assert await process.wait() == 130
 
 
 def test_a_token_file_that_others_may_read_is_refused(tmp_path):

@@ -42,7 +42,8 @@ class ExitCode(IntEnum):
     STATE = 5
     GATEWAY = 6
     INTERRUPTED = 130
-    """128 plus SIGINT, as shells have it."""
+    """128 plus SIGINT, as shells have it; also where SIGTERM or SIGHUP interrupted:
+    whoever called does the same about it. Only ``serve`` is meant to end by SIGTERM."""
 
 
 EXIT_CODE_HELP: Final = """\
@@ -54,7 +55,8 @@ exit status:
   4    a permission or question could not be answered (no terminal, no --yes)
   5    the state folder can't be used
   6    the gateway can't be reached, or does not let you in
-  130  interrupted by the user
+  130  interrupted: by Ctrl-C, by a terminal that is gone, or by SIGTERM (but
+       0 for serve, which SIGTERM stops in order)
 """
 
 
