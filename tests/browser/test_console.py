@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import signal
 import subprocess
 import sys
+from typing import Any, Final
 
 from kit.console import OpenConsole, SceneGateway
 
@@ -71,26 +73,6 @@ def test_a_denial_reaches_the_model_with_its_reason(
     console.text(".message.assistant .action", "the paper is out")
 
 
-def test_two_pages_see_the_same_and_the_first_answer_closes_the_other_s_card(
-    gateway: SceneGateway, open_console: OpenConsole
-) -> None:
-    one = open_console(gateway.url)
-    session = one.new_session(gateway.workspace, "Two pages")
-    other = open_console(f"{gateway.url}#/session/{session}", beside=one)
-    other.text("#title", "Two pages")
-    one.say("question of the ending")
-    one.card.wait_for()
-    other.card.wait_for()
-    assert one.card.inner_text() == other.card.inner_text()
-
-    other.card.get_by_role("button", name=re.compile("happy")).click()
-
-    one.card.wait_for(state="detached")
-    for console in (one, other):
-        console.text(".message.assistant", "Then it ends that way.")
-        console.text(".message.assistant .action", "answered")
-
-
 def test_a_turn_streams_until_it_is_stopped(
     gateway: SceneGateway, open_console: OpenConsole
 ) -> None:
@@ -137,6 +119,94 @@ def test_what_is_said_meanwhile_waits_and_can_be_changed_moved_promoted_and_dele
     console.text("#inbox li:nth-child(1) .mode", "steers")
     console.page.locator("#stop").click()
     console.text(".message.user", "the second")
+
+
+PUT_IN: Final = """([kind, where, files]) => {
+    const transfer = new DataTransfer();
+    for (const [name, type, size] of files) {
+        transfer.items.add(new File([new Uint8Array(size)], name, { type }));
+    }
+    const target = document.querySelector(where);
+    const options = { bubbles: true, cancelable: true };
+    const event = kind === "paste"
+        ? new ClipboardEvent(kind, { ...options, clipboardData: transfer })
+        : new DragEvent(kind, { ...options, dataTransfer: transfer });
+    return target.dispatchEvent(event);
+}"""
+DOT: Final = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGA"
+    "WjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def test_images_are_chosen_pasted_and_dropped_bounded_and_shown_where_they_were_sent(
+    gateway: SceneGateway, open_console: OpenConsole
+) -> None:
+    console = open_console(gateway.url)
+    console.new_session(gateway.workspace, "Images")
+    page = console.page
+    tray = page.locator("#tray img")
+    with page.expect_file_chooser() as chooser:
+        page.locator("#attach").press("Enter")
+    dot: Any = {"name": "dot.png", "mimeType": "image/png", "buffer": DOT}
+    chooser.value.set_files([dot])
+    tray.first.wait_for()
+
+    # The page keeps the event to itself: nothing is opened in its place.
+    small = ["small.gif", "image/gif", 300]
+    assert not page.evaluate(PUT_IN, ["paste", "#prompt", [small]])
+    page.locator("#tray img >> nth=1").wait_for()
+    dropped = [["a.txt", "text/plain", 3], ["large.gif", "image/gif", 530_000]]
+    assert not page.evaluate(PUT_IN, ["drop", "body", dropped])
+
+    console.text("#toasts", "a.txt is no PNG, JPEG, GIF or WebP image.")
+    console.text("#toasts", "large.gif is too large: the images of a message may have")
+    assert tray.count() == 2
+    page.get_by_label("Take out small.gif").press("Enter")
+    page.get_by_label("Take out dot.png").and_(page.locator(":focus")).wait_for()
+    console.say("hello dot")
+
+    console.text(".message.assistant", "You said: hello dot")
+    shown = page.locator(".message.user img")
+    assert shown.evaluate("each => [each.naturalWidth, each.alt]") == [
+        1,
+        "An image of the user",
+    ]
+    assert tray.count() == 0
+    page.reload()
+    shown.wait_for()
+
+
+LARGE: Final = """async () => {
+    const canvas = new OffscreenCanvas(1000, 800);
+    const context = canvas.getContext("2d");
+    const noise = context.createImageData(1000, 800);
+    for (let at = 0; at < noise.data.length; at += 0x10000) {
+        crypto.getRandomValues(noise.data.subarray(at, at + 0x10000));
+    }
+    context.putImageData(noise, 0, 0);
+    const file = new File([await canvas.convertToBlob()], "large.png",
+        { type: "image/png" });
+    const { Tray } = await import("/console/images.js");
+    const told = [];
+    const tray = new Tray({ say: (text) => told.push(text), complain: told.push });
+    await tray.add([file]);
+    const [{ mediaType, data }] = tray.parts;
+    return { size: file.size, mediaType, chars: data.length, told };
+}"""
+
+
+def test_an_image_that_is_too_large_is_made_to_fit_and_that_is_said(
+    gateway: SceneGateway, open_console: OpenConsole
+) -> None:
+    made = open_console(gateway.url).page.evaluate(LARGE)
+
+    assert made["size"] > 1_000_000
+    assert made["mediaType"] == "image/jpeg"
+    assert 10_000 < made["chars"] <= 700_000
+    assert made["told"] == [
+        "large.png was made smaller, so that the message can be sent."
+    ]
 
 
 def test_a_gateway_that_is_killed_is_waited_for_and_the_page_goes_on_where_it_was(

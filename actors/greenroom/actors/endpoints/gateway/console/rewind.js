@@ -11,13 +11,13 @@ export class RewindDialog {
   constructor(app) {
     this.app = app;
     this.dialog = byId("rewind-dialog");
+    /** What it was opened for, last. */
     this.asked = null;
     byId("rewind-cancel").addEventListener("click", () => this.dialog.close());
     byId("rewind-form").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#rewind();
     });
-    this.dialog.addEventListener("close", () => (this.asked = null));
   }
 
   /** Ask whether `message` is to be the last one; one of the user's goes too, to be written again. */
@@ -51,7 +51,6 @@ export class RewindDialog {
     if (!told || told.count === 0) {
       if (told) this.app.say("Nothing was said after this.");
       this.dialog.close();
-      this.asked = null;
       return;
     }
     this.#draw(asked, told);
