@@ -240,8 +240,9 @@ class Agent:
                     self._replies[request_id].send_nowait(event)
             case Failure(error=error):
                 _LOG.info("the client complains: %s", error.message[:1_000])
-            case Invalid(error=error, line=line, reply=reply):
-                _LOG.info("refused a line (%s): %s", error.message, line)
+            case Invalid(error=error, reply=reply):
+                # Not the line itself: what it was to be may have been a token.
+                _LOG.info("refused a line of the client: %s", error.message)
                 self._send(reply)
             case _:
                 # A notification that is not known is none of ours.

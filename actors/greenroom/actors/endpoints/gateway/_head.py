@@ -28,9 +28,9 @@ class HeadError(Exception):
         self.status = status
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Head:
-    """What a client asks for."""
+    """What a client asks for; it may hold a token, so it shows itself to nobody."""
 
     method: str
     path: str
@@ -91,7 +91,9 @@ class HeadReader:
             self._http.receive_data(data)
             event = self._http.next_event()
         except h11.RemoteProtocolError as exc:
-            raise HeadError(exc.error_status_hint, str(exc)) from exc
+            # Its words quote the line, which may hold a token.
+            problem = "the request is not as HTTP has it"
+            raise HeadError(exc.error_status_hint, problem) from exc
         match event:
             case h11.Request() if event.http_version not in (b"1.0", b"1.1"):
                 raise HeadError(505, "HTTP 1.1 is spoken")
