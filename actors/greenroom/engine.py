@@ -74,6 +74,7 @@ from greenroom.actors.providers import (
 from greenroom.actors.sessions import (
     AcceptedInput as AcceptedInput,
     InputBlockedError as InputBlockedError,
+    SessionClosedError as SessionClosedError,
     SessionHandle as SessionHandle,
     SessionHeldError as SessionHeldError,
     SessionNotFoundError as SessionNotFoundError,

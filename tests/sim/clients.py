@@ -18,7 +18,6 @@ from sim import inputs, lifecycle
 from sim.cast import History
 from sim.notes import Notes, Watch
 
-from greenroom.actors.kernel import ActorExitedError
 from greenroom.actors.sessions import RewindRefusedError
 from greenroom.engine import (
     BeingDeletedError,
@@ -30,6 +29,7 @@ from greenroom.engine import (
     MessageNotFoundError,
     Other,
     Reply,
+    SessionClosedError,
     SessionHandle,
     SessionHeldError,
     SessionNotFoundError,
@@ -52,7 +52,7 @@ from greenroom.protocol import (
 TYPED: Final = (
     TurnRefusedError,
     TurnFailedError,
-    ActorExitedError,
+    SessionClosedError,
     InteractionError,
     InputRefusedError,
     RewindRefusedError,

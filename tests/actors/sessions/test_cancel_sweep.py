@@ -19,10 +19,17 @@ from kit.determinism import deterministic
 from kit.rehearsal import Probe, Stage, journal_of, open_stage, replies
 from trio.testing import MockClock
 
-from greenroom.actors.kernel import ActorExitedError, CancelCause
+from greenroom.actors.kernel import CancelCause
 from greenroom.actors.providers import Call, Fail, Halt, Say, Use
 from greenroom.actors.sessions import CancelTurn
-from greenroom.engine import Deny, Grant, TurnFailedError, TurnRefusedError, TurnResult
+from greenroom.engine import (
+    Deny,
+    Grant,
+    SessionClosedError,
+    TurnFailedError,
+    TurnRefusedError,
+    TurnResult,
+)
 from greenroom.protocol import InteractionError, RunId, RunTerminal
 from greenroom.testing import RehearsalProvider, open_test_engine
 
@@ -30,7 +37,7 @@ BOUND = 5.0
 """Seconds from a cancel to the terminal of its run (RUN-14)."""
 EPOCH = 1_767_225_600.0
 """When the clock of a test engine begins."""
-ENDED = (TurnRefusedError, TurnFailedError, ActorExitedError, InteractionError)
+ENDED = (TurnRefusedError, TurnFailedError, SessionClosedError, InteractionError)
 BOTH = [Say("two"), Call("read", {"n": 1}), Call("read", {"n": 2}), Use(3, 1)]
 ASK = [Call("asks", {"n": 3}), Use(3, 1), Halt("tool_use")]
 SCRIPT = replies(

@@ -10,9 +10,15 @@ import trio
 from kit.rehearsal import Probe, Stage, open_stage, replies, spy_on
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from greenroom.actors.kernel import ActorExitedError, CancelCause
+from greenroom.actors.kernel import CancelCause
 from greenroom.actors.providers import Call, Halt, Hang, RehearsalProvider, Say
-from greenroom.engine import Deny, Grant, TurnFailedError, TurnRefusedError
+from greenroom.engine import (
+    Deny,
+    Grant,
+    SessionClosedError,
+    TurnFailedError,
+    TurnRefusedError,
+)
 from greenroom.protocol import (
     DiskFullError,
     PromptCommand,
@@ -37,7 +43,7 @@ class Prompts:
         try:
             turn = await self.stage.session.prompt(text, command_id=command_id)
             self.ended.append(turn.text or turn.stop_reason)
-        except (TurnRefusedError, TurnFailedError, ActorExitedError) as exc:
+        except (TurnRefusedError, TurnFailedError, SessionClosedError) as exc:
             self.ended.append(exc.code)
 
 

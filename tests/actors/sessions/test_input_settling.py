@@ -10,9 +10,8 @@ import trio
 from kit.rehearsal import Probe, RecordSpy, open_stage, replies, spy_on
 from trio.testing import wait_all_tasks_blocked
 
-from greenroom.actors.kernel import ActorExitedError
 from greenroom.actors.providers import Call, Fail, Halt, Hang, RehearsalProvider, Say
-from greenroom.engine import TurnFailedError, TurnRefusedError
+from greenroom.engine import SessionClosedError, TurnFailedError, TurnRefusedError
 from greenroom.protocol import (
     DiskFullError,
     ImagePart,
@@ -216,7 +215,7 @@ async def sent_behind_a_turn(stage, nursery, failed):
     async def second():
         try:
             failed.append((await stage.session.prompt("go", command_id="go")).outcome)
-        except (TurnFailedError, ActorExitedError) as exc:
+        except (TurnFailedError, SessionClosedError) as exc:
             failed.append(getattr(exc, "code", "exited"))
 
     nursery.start_soon(first)

@@ -13,10 +13,17 @@ import trio
 from kit.rehearsal import Probe, Stage, calls_of, open_stage, read_tape, replies
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from greenroom.actors.kernel import ActorExitedError, CancelCause
+from greenroom.actors.kernel import CancelCause
 from greenroom.actors.providers import Call, Halt, Hang, Say
 from greenroom.actors.sessions import CancelTurn
-from greenroom.engine import Deny, Grant, Question, Reply, TurnRefusedError
+from greenroom.engine import (
+    Deny,
+    Grant,
+    Question,
+    Reply,
+    SessionClosedError,
+    TurnRefusedError,
+)
 from greenroom.protocol import (
     InteractionError,
     InteractionSettled,
@@ -64,7 +71,7 @@ async def two_clients(stage: Stage) -> AsyncIterator[tuple[Watcher, Watcher]]:
 async def prompt(stage: Stage, ended: list[Any]) -> None:
     try:
         ended.append(await stage.session.prompt("go"))
-    except ActorExitedError as exc:
+    except SessionClosedError as exc:
         ended.append(exc)
 
 

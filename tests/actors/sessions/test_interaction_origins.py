@@ -13,7 +13,6 @@ from kit.rehearsal import Probe, calls_of, open_stage, replies, spy_on
 from kit.run_ports import Window, change_run_ports
 from trio.testing import wait_all_tasks_blocked
 
-from greenroom.actors.kernel import ActorExitedError
 from greenroom.actors.providers import Call, Halt, RehearsalProvider, Say, Use
 from greenroom.engine import (
     Budget,
@@ -23,6 +22,7 @@ from greenroom.engine import (
     PermissionRequired,
     Question,
     Reply,
+    SessionClosedError,
     ToolResult,
 )
 from greenroom.protocol import (
@@ -366,7 +366,7 @@ async def answered_by_other(tmp_path, script):
     async with open_stage(tmp_path, replies(calls, *script), held, probe) as stage:
 
         async def queue():
-            with suppress(ActorExitedError):
+            with suppress(SessionClosedError):
                 await stage.session.prompt("queued", command_id="queued")
 
         turn = Turn(stage)

@@ -5,10 +5,9 @@ import trio
 from kit.rehearsal import Probe, calls_of, open_stage, replies
 from trio.testing import wait_all_tasks_blocked
 
-from greenroom.actors.kernel import ActorExitedError
 from greenroom.actors.providers import Call, Halt, Say, Use
 from greenroom.actors.tools import Needs, PermissionRequired, Question, ToolResult
-from greenroom.engine import TurnRefusedError
+from greenroom.engine import SessionClosedError, TurnRefusedError
 from greenroom.protocol import (
     AssistantMessage,
     Deny,
@@ -318,7 +317,7 @@ async def test_a_pending_question_survives_the_engine(tmp_path):
             turn, session_id = Turn(stage), stage.session.id
 
             async def prompt():
-                with pytest.raises(ActorExitedError):
+                with pytest.raises(SessionClosedError, match="shutdown"):
                     await turn.run()
 
             outside.start_soon(prompt)

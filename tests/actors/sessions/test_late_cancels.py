@@ -12,10 +12,10 @@ import trio
 from kit.rehearsal import Probe, Stage, calls_of, open_stage, replies
 from trio.testing import wait_all_tasks_blocked
 
-from greenroom.actors.kernel import ActorExitedError, CancelCause
+from greenroom.actors.kernel import CancelCause
 from greenroom.actors.providers import Call, Halt, Say
 from greenroom.actors.sessions import CancelTurn
-from greenroom.engine import Deny, Grant, TurnRefusedError
+from greenroom.engine import Deny, Grant, SessionClosedError, TurnRefusedError
 from greenroom.protocol import RunTerminal, StatusChanged
 
 DONE = [Say("done"), Halt()]
@@ -133,7 +133,7 @@ async def test_a_question_that_is_left_survives_such_a_cancel(tmp_path, cause):
 
 
 async def ignore_the_end(fn, *args):
-    with suppress(ActorExitedError, TurnRefusedError):
+    with suppress(SessionClosedError, TurnRefusedError):
         await fn(*args)
 
 

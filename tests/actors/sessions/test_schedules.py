@@ -18,7 +18,6 @@ from hypothesis import given, settings, strategies as st
 from kit.rehearsal import Probe, Stage, open_stage
 from trio.testing import MockClock
 
-from greenroom.actors.kernel import ActorExitedError
 from greenroom.actors.providers import (
     Call,
     End,
@@ -35,12 +34,13 @@ from greenroom.engine import (
     Grant,
     Other,
     Reply,
+    SessionClosedError,
     TurnFailedError,
     TurnRefusedError,
 )
 from greenroom.protocol import InteractionError, MessagesChanged, StatusChanged
 
-TYPED = (TurnRefusedError, TurnFailedError, ActorExitedError, InteractionError)
+TYPED = (TurnRefusedError, TurnFailedError, SessionClosedError, InteractionError)
 PATIENCE = 600
 
 DEEDS = (

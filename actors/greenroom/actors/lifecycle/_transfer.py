@@ -20,7 +20,7 @@ import msgspec
 import trio
 
 from greenroom.actors.agents import AgentManager, Selected
-from greenroom.actors.kernel import ActorExitedError, Normal
+from greenroom.actors.kernel import ActorExitedError, Normal, Stopped
 from greenroom.actors.logs import of_session
 from greenroom.actors.providers import ACP_PROVIDER
 from greenroom.actors.sessions import (
@@ -346,7 +346,7 @@ async def _ask(loaded: Loaded, request: AssignSession) -> SessionSettings | None
     try:
         return await loaded.ref.ask(request)
     except ActorExitedError as exc:
-        if not isinstance(exc.reason, Normal):
+        if not isinstance(exc.reason, Normal | Stopped):
             raise
     except TurnRefusedError as exc:
         if exc.code != "session_closing":

@@ -40,6 +40,7 @@ from ._session import Session as Session
 from ._settings import changed_settings as changed_settings
 from ._turns import unresolved as unresolved
 from ._world import (
+    SessionClosedError as SessionClosedError,
     SessionHeldError as SessionHeldError,
     SessionNotFoundError as SessionNotFoundError,
     SessionWorld as SessionWorld,

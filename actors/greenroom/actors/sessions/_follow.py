@@ -197,6 +197,7 @@ async def follow(
 
     Raises:
         SessionNotFoundError: there is no such session.
+        BeingDeletedError: it was cleared because it is being deleted.
         UnknownCursorError: *after* is beyond the end of the tape, or negative, or of
             another tape.
     """
@@ -233,6 +234,8 @@ async def start_following(
             snapshot = _snapshot(hub, seen, active)
             return Follower(snapshot, tape, feed, readers, head, head, release)
         if incarnation not in (None, tape):
+            # A deletion clears it first.
+            sessions.gates.check(session_id)
             raise _cleared(session_id, after)
         if 0 <= after <= head:
             return Follower(None, tape, feed, readers, after, head, release)

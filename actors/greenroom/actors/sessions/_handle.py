@@ -10,7 +10,13 @@ import attrs
 import trio
 
 from greenroom.actors.context import Compacted
-from greenroom.actors.kernel import ActorExitedError, CancelCause, Ids, Normal, Request
+from greenroom.actors.kernel import (
+    ActorExitedError,
+    CancelCause,
+    Ids,
+    Normal,
+    Request,
+)
 from greenroom.protocol import (
     ActionBlock,
     Answer,
@@ -30,6 +36,7 @@ from greenroom.protocol import (
 from greenroom.storage import Hop, Page, Trail, messages_of_turn
 
 from ._answers import too_late
+from ._closed import check_let_in, why_ended
 from ._compaction import CompactSession, UndoCompaction
 from ._follow import Follower, follow, start_following
 from ._messages import (
@@ -47,6 +54,7 @@ from ._messages import (
     PutIn,
     ReleaseInputs,
     RetryInput,
+    TurnRefusedError,
     TurnResult,
 )
 from ._ports import StoreReaders
@@ -110,6 +118,8 @@ class SessionHandle:
             InputBlockedError: it waits for a decision of the user.
             TurnFailedError: the turn could not be run or stored.
             SessionHeldError: another engine owns the session.
+            BeingDeletedError: the session is deleted, before the turn or in it.
+            SessionClosedError: it was closed before the turn ended.
         """
         parts = _parts(content)
         command_id = command_id or self._ids.uuid()
@@ -406,10 +416,15 @@ class SessionHandle:
             try:
                 with loaded.session.unread.sending(request):
                     return await loaded.ref.ask(request)
+            except TurnRefusedError as exc:
+                if exc.code == "session_closing":
+                    check_let_in(self._sessions, self.id)
+                raise
             except ActorExitedError as exc:
                 # Unloaded for want of work with this unread: nothing was done.
-                if loads == MAX_LOADS or not isinstance(exc.reason, Normal):
-                    raise
+                if isinstance(exc.reason, Normal) and loads < MAX_LOADS:
+                    continue
+                raise await why_ended(self._sessions, self.id, exc) from exc
 
     def _tell(self, message: object, *, key: Hashable) -> None:
         loaded = self._sessions.loaded(self.id)

@@ -55,6 +55,16 @@ class SessionHeldError(GreenroomError):
         self.owner = owner
 
 
+class SessionClosedError(GreenroomError):
+    """The session was closed before it had answered; what was taken in is kept."""
+
+    code = "session_closed"
+    hint = "send it again with the same command id: a prompt that was taken in goes on"
+
+    def __init__(self, session_id: str, how: object) -> None:
+        super().__init__(f"session {session_id[:80]!r} was closed meanwhile: {how}")
+
+
 async def _admit_all(agent_id: str) -> None:
     await trio.lowlevel.checkpoint()
 

@@ -14,6 +14,7 @@ from typing import Final, Protocol, final
 import attrs
 import trio
 
+from greenroom.actors.gates import BeingDeletedError
 from greenroom.actors.sessions import (
     Follower,
     SessionNotFoundError,
@@ -227,7 +228,7 @@ class Relay:
         with trio.CancelScope() as attachment.scope:
             try:
                 await self._catch_up(attachment)
-            except SessionNotFoundError:
+            except (SessionNotFoundError, BeingDeletedError):
                 self._end(attachment, "deleted")
             except UnknownCursorError:
                 self._end(attachment, "rewound")
@@ -250,8 +251,8 @@ class Relay:
                 continue
             try:
                 await follower.hand_over(attachment, self.outbox.room)
-            except SlowWatcherError:
-                # The tape has what the feed had no room for.
+            except (SlowWatcherError, UnknownCursorError):
+                # The tape has what the feed had no room for, or says why it has not.
                 attachment.stop_following()
             else:
                 return
