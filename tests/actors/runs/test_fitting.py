@@ -231,8 +231,9 @@ async def test_a_resume_that_fits_nothing_ends_as_a_full_window(tmp_path):
 
 @pytest.mark.contract("INT-06")
 async def test_two_answers_resume_once_on_the_same_message_with_its_numbers(tmp_path):
-    probe = Probe(permission="?")
-    async with open_stage(tmp_path, replies(ASK, DONE), probe) as stage:
+    tools = Probe(name="plain"), Probe(permission="?")
+    script = replies([Call("plain"), *ASK], DONE)
+    async with open_stage(tmp_path, script, *tools) as stage:
         codes = []
 
         async def answer(action, given):
@@ -259,6 +260,7 @@ async def test_two_answers_resume_once_on_the_same_message_with_its_numbers(tmp_
         assert len({r.message_id for r in loops}) == 1
         metadata = (await stage.session.messages())[1].metadata
         assert (metadata.provider_rounds, metadata.request_seq) == (2, 2)
+        assert metadata.tool_calls == 1
         first, second = stage.provider.requests
         assert second.messages[: len(first.messages)] == first.messages
         origins = [
@@ -267,4 +269,4 @@ async def test_two_answers_resume_once_on_the_same_message_with_its_numbers(tmp_
             if entry.fact.name == "provider/attempt_completed"
         ]
         assert origins == ["chat", "resume"]
-        assert isinstance(second.messages[-2], AssistantMessage)
+        assert isinstance(second.messages[-3], AssistantMessage)

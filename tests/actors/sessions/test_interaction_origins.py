@@ -380,7 +380,12 @@ async def answered_by_other(tmp_path, script):
             (asked,) = await turn.asked()
             await stage.session.answer(asked.id, Other())
             await wait_all_tasks_blocked()
-            assert turn.result.stop_reason == "user_follow_up"
+            result = turn.result
+            ended = (result.outcome, result.stop_reason, result.message.status)
+            assert ended == ("completed", "user_follow_up", "sent")
+            async with stage.session.follow() as feed:
+                assert feed.snapshot is not None
+                assert feed.snapshot.state == "idle"
             yield stage, nursery
 
 
@@ -463,6 +468,35 @@ async def test_a_cancel_while_an_answer_is_waited_for_is_settled_by_the_session(
         result = turn.result
         assert (result.outcome, result.stop_reason) == ("aborted", "user_stop")
         assert (await stage.session.prompt("next")).text == "done"
+
+
+@pytest.mark.contract("INT-13")
+@pytest.mark.parametrize("granted", [False, True])
+async def test_a_cancel_during_an_interaction_lets_in_the_prompt_that_waits(
+    tmp_path, granted
+):
+    first = Probe(name="first", gate=trio.Event())
+    probe = Probe(permission="?", gate=trio.Event())
+    script = replies([Call("first"), Halt("tool_use")], DONE, ASK, DONE)
+    async with open_stage(tmp_path, script, first, probe) as stage:
+        before, turn, waiting = Turn(stage), Turn(stage), Turn(stage)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(before.run)
+            await first.reached.wait()
+            # Both came before the question; nothing else wakes the second one up.
+            for each, text in ((turn, "asks"), (waiting, "waits")):
+                nursery.start_soon(each.run, text)
+                await wait_all_tasks_blocked()
+            assert first.gate is not None
+            first.gate.set()
+            (asked,) = await turn.asked()
+            if granted:
+                await stage.session.answer(asked.id, Grant())
+                await probe.reached.wait()
+            assert texts(await stage.session.messages()) == ["go", "asks"]
+            await stage.session.cancel()
+        assert turn.result.stop_reason == "user_stop"
+        assert waiting.result.text == "done"
 
 
 @pytest.mark.contract("INT-13")

@@ -9,6 +9,7 @@ from greenroom.actors.providers import Call, Halt, Say, Use
 from greenroom.actors.tools import Needs, PermissionRequired, Question, ToolResult
 from greenroom.engine import SessionClosedError, TurnRefusedError
 from greenroom.protocol import (
+    ActionBlock,
     AssistantMessage,
     Deny,
     DispatchCommitted,
@@ -147,11 +148,21 @@ async def test_grant_runs_the_call_and_deny_does_not(tmp_path, answer):
                 assert probe.calls == []
                 nursery.cancel_scope.cancel()
         assert ran == (["ran"] if answer == "grant" else [])
-        if answer == "deny":
-            (call,) = calls_of(turn.result.message)  # pyright: ignore[reportOptionalMemberAccess]
-            assert call.status == "error"
-            result = stage.provider.requests[1].messages[-1]
-            assert isinstance(result, ToolMessage)
+        (_, message) = await stage.session.messages()
+        if answer == "asks again":
+            assert message.status == "pending"
+            return
+        action = next(b for b in message.blocks if isinstance(b, ActionBlock))
+        (call,) = calls_of(message)
+        result = stage.provider.requests[1].messages[-1]
+        assert isinstance(result, ToolMessage)
+        assert call.response == result.text
+        if answer == "grant":
+            assert (action.status, action.end) == ("granted", "granted")
+            assert (call.status, result.text) == ("success", "ok")
+        else:
+            assert (action.status, action.end) == ("denied", "denied")
+            assert (call.status, result.is_error) == ("error", True)
             assert "use a copy" in result.text
 
 

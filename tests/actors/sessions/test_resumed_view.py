@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 import trio
 from kit.laws import request_problems
@@ -18,10 +19,12 @@ from greenroom.protocol import (
     AssistantMessage,
     ModelRequest,
     ProviderFailure,
+    ToolCallEnd,
     ToolMessage,
 )
 
 SIGNED = {"signature": "s1", "encrypted": [1, 2, 3]}
+OF_CALL = {"thought_signature": "s2", "nested": {"n": [1]}}
 THINKS = [
     Think("first I look", options=SIGNED),
     Say("I look."),
@@ -57,7 +60,14 @@ class StrictProvider:
             yield _failing(problems)
             return
         async with self.inner.stream(request, **rest) as events:
-            yield events
+            yield _signed(events)
+
+
+async def _signed(events):
+    async for event in events:
+        if isinstance(event, ToolCallEnd):
+            event = msgspec.structs.replace(event, options=OF_CALL | {"of": event.id})
+        yield event
 
 
 async def _failing(problems):
@@ -74,6 +84,10 @@ def _missing(request: ModelRequest) -> list[str]:
         problems.append("the reasoning is not as it was sent")
     if [call.id for call in said[0].calls] != [result.call_id for result in results]:
         problems.append("the results are not those of the calls")
+    if [call.options for call in said[0].calls] != [
+        OF_CALL | {"of": call.id} for call in said[0].calls
+    ]:
+        problems.append("the calls are not as they were sent")
     return problems
 
 
