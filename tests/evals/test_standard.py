@@ -5,11 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from greenroom.actors.providers import Cue
 from greenroom.testing import (
     STANDARD_SCENARIOS,
+    Call,
+    Halt,
     Scenario,
     ScenarioResult,
     Spent,
+    Use,
     evaluate,
     evaluate_scenario,
     report_of,
@@ -76,6 +80,76 @@ def tokens(result: ScenarioResult) -> tuple[int | None, ...] | None:
         return None
     cached = (usage.cache_read, usage.cache_write)
     return (usage.input, usage.output, usage.total, *cached)
+
+
+#### What is played
+
+CALL = "call {}, stop tool_use"
+SCRIPTS = {
+    "direct-completion": ["use 10/4, say, stop complete"],
+    "max-tokens": ["use 11/4, say, stop max_tokens"],
+    "truncated-tool-call-recovery": [
+        "use 3/2, cut call write, stop max_tokens",
+        "say, use 4/1, stop complete",
+    ],
+    "single-tool-round": [CALL.format("read"), "say, use 18/6, stop complete"],
+    "multiple-tool-rounds": [
+        "use 7/1 read 2 write 1, call grep, stop tool_use",
+        "use 8/2 read 3, call read, stop tool_use",
+        "say, use 10/5 write 2, stop complete",
+    ],
+    "tool-failure-recovery": [CALL.format("read"), "say, use 12/5, stop complete"],
+    "permission-pause": [CALL.format("write")],
+    "cancellation": ["say, say, use 1/1, stop complete"],
+    "pending-input-yield": [CALL.format("read"), "say, stop complete"],
+    "max-provider-rounds": [CALL.format("read"), "say, stop complete"],
+    "max-tool-calls": [
+        *[CALL.format("count")] * 128,
+        "use 130/1, call count, stop tool_use",
+    ],
+    "repeated-tool-no-progress": [CALL.format("read")] * 5,
+    "empty-provider-output": ["stop complete"],
+    "generic-provider-error": ["use 8/1, say, fail, stop complete"],
+    "context-window-error": ["use 20/1, fail"],
+}
+DISTINCT = ("multiple-tool-rounds", "max-tool-calls")
+
+
+def word(cue: Cue) -> str:
+    match cue:
+        case Use():
+            read = f" read {cue.cache_read}" if cue.cache_read is not None else ""
+            write = f" write {cue.cache_write}" if cue.cache_write is not None else ""
+            return f"use {cue.input}/{cue.output}{read}{write}"
+        case Call():
+            return f"{'cut ' if cue.cut else ''}call {cue.name}"
+        case Halt(reason=reason):
+            return f"stop {reason}"
+        case _:
+            return type(cue).__name__.lower()
+
+
+def arguments_of(given: Scenario) -> set[str]:
+    cues = [cue for reply in given.script for cue in reply]
+    return {str(cue.arguments) for cue in cues if isinstance(cue, Call)}
+
+
+@pytest.mark.contract("EVL-01", "EVL-02", "EVL-03", "EVL-04", "EVL-05", "EVL-06")
+@pytest.mark.contract("EVL-07", "EVL-08", "EVL-09", "EVL-10", "EVL-11", "EVL-12")
+@pytest.mark.contract("EVL-13", "EVL-14", "EVL-15", "EVL-16")
+@pytest.mark.parametrize("given", STANDARD_SCENARIOS, ids=lambda each: each.id)
+def test_the_model_plays_what_the_scenario_is_about(given: Scenario):
+    played = [", ".join(map(word, reply)) for reply in given.script]
+    assert played == SCRIPTS[given.id]
+    # Every call of one is another, every call of the others is the same.
+    calls = sum("call" in each for each in played)
+    different = calls if given.id in DISTINCT else min(calls, 1)
+    assert len(arguments_of(given)) == different
+    asks = given.id in ("truncated-tool-call-recovery", "permission-pause")
+    assert given.permission_mode == ("default" if asks else "full_access")
+
+
+#### What it comes to
 
 
 @pytest.mark.contract("EVL-01")
@@ -298,6 +372,15 @@ async def test_one_scenario_over_one_budget_is_enough(over: str):
 
 
 @pytest.mark.contract("EVL-17")
+async def test_the_pass_rate_is_the_part_that_passed():
+    report = await evaluate(STANDARD_SCENARIOS[:4])
+    results = list(report.scenarios)
+    results[1] = msgspec.structs.replace(results[1], passed=False)
+    failed = report_of(results).aggregate
+    assert (failed.passed, failed.pass_rate) == (3, 0.75)
+
+
+@pytest.mark.contract("EVL-16", "EVL-17")
 async def test_a_scenario_that_spends_more_fails_and_is_not_within_the_call_budgets():
     fifth = scenario("multiple-tool-rounds")
     grep, read, answer = fifth.script
