@@ -62,13 +62,11 @@ def missing(root: Path, required: Mapping[str, str]) -> list[str]:
     return [name for name, path in required.items() if not found[path]]
 
 
-@pytest.mark.contract("EVL-18")
 @pytest.mark.slow  # waits for another process
 def test_every_required_suite_is_collected():
     assert missing(ROOT, REQUIRED) == []
 
 
-@pytest.mark.contract("EVL-18")
 @pytest.mark.slow  # waits for another process
 def test_a_suite_that_is_gone_or_holds_no_test_is_missed(tmp_path: Path):
     (tmp_path / "test_full.py").write_text("def test_something(): ...\n")
