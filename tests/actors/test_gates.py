@@ -27,6 +27,7 @@ async def delete(gates: Gates, log: list[str]) -> None:
     log.append("open")
 
 
+@pytest.mark.contract("DEL-08")
 async def test_a_deletion_waits_for_what_is_inside_and_refuses_more() -> None:
     gates, log, gate = Gates("agent"), list[str](), trio.Event()
     async with trio.open_nursery() as nursery:

@@ -286,6 +286,7 @@ async def note(log: list[Any], call: Any) -> None:
         log.append(exc)
 
 
+@pytest.mark.contract("DEL-07")
 async def test_a_session_being_made_ends_first_and_then_keeps_its_agent(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

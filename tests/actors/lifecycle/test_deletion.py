@@ -154,6 +154,29 @@ async def test_a_session_goes_stage_by_stage_and_its_row_last(tmp_path: Path) ->
 
 
 @pytest.mark.contract("DEL-03")
+async def test_what_was_said_goes_behind_the_children_and_the_skills_come_last(
+    tmp_path: Path,
+) -> None:
+    trace, seen = Trace(), list[tuple[bool, bool]]()
+    async with open_stage(tmp_path, replies(DONE)) as stage:
+        await stage.session.prompt("go")
+        select(stage, stage.session.id)
+        follow(stage.engine, trace)
+        store = store_of(stage.engine)
+
+        def look(session_id: SessionId) -> Any:
+            said = bool(store.page(session_id, 2).entries)
+            seen.append((said, bool(store.skill_selection(session_id))))
+            return store.session(session_id)
+
+        trace.row = look
+        await stage.engine.delete_session(stage.session.id)
+        names = [name for name, _ in trace.log]
+        assert names[-2:] == ["children", "permissions"]
+        assert seen == [(True, True)] * 4 + [(False, True)]
+
+
+@pytest.mark.contract("DEL-03")
 @pytest.mark.parametrize(
     "stage_name", ["foreign", "resources", "delegation", "children", "permissions"]
 )
@@ -368,6 +391,50 @@ async def test_nothing_begins_on_a_session_that_is_being_deleted(
         assert (await session.configure(temperature=1.0)).temperature == 1.0
         trace.hold = ""
         await engine.delete_session(session.id)
+
+
+@attrs.define(eq=False)
+class HeldAppend:
+    """A record that holds each append at a gate."""
+
+    inner: Any
+    reached: trio.Event = attrs.field(factory=trio.Event)
+    gate: trio.Event = attrs.field(factory=trio.Event)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def append(self, *args: Any, **kwargs: Any) -> None:
+        self.reached.set()
+        await self.gate.wait()
+        await self.inner.append(*args, **kwargs)
+
+
+@pytest.mark.contract("DEL-02")
+async def test_an_operation_that_goes_on_ends_before_anything_is_removed(
+    tmp_path: Path,
+) -> None:
+    trace, log = Trace(), list[float | None]()
+    async with open_stage(tmp_path, replies()) as stage:
+        engine, session = stage.engine, stage.session
+        follow(engine, trace)
+        loaded = engine._sessions.loaded(session.id)
+        assert loaded is not None
+        held = HeldAppend(loaded.session.ports.record)
+        loaded.session.ports = attrs.evolve(loaded.session.ports, record=held)
+
+        async def configure() -> None:
+            log.append((await session.configure(temperature=0.25)).temperature)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(configure)
+            await held.reached.wait()
+            nursery.start_soon(engine.delete_session, session.id)
+            await wait_all_tasks_blocked()
+            assert trace.log == []
+            held.gate.set()
+        assert log == [0.25]
+        assert rest_of(stage.state, session.id) == GONE
 
 
 @pytest.mark.contract("DEL-02")

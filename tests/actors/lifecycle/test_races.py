@@ -11,10 +11,17 @@ import pytest
 import trio
 from hypothesis import given, settings, strategies as st
 from kit.rehearsal import replies
+from trio.testing import wait_all_tasks_blocked
 
+from greenroom.actors.gates import BeingDeletedError
 from greenroom.actors.lifecycle import Stages
 from greenroom.engine import Engine, open_engine
-from greenroom.protocol import AgentNotFoundError, GreenroomError, SessionSettings
+from greenroom.protocol import (
+    AgentNotFoundError,
+    AgentRefusedError,
+    GreenroomError,
+    SessionSettings,
+)
 from greenroom.storage import MemoryStore, open_reader
 from greenroom.testing import RehearsalProvider, open_test_engine
 
@@ -166,6 +173,73 @@ def test_no_session_is_ever_of_an_agent_that_is_gone() -> None:
 
     race()
     assert removed > 10
+
+
+@attrs.define(eq=False)
+class HeldWriter:
+    """A writer that holds every piece at a gate."""
+
+    inner: Any
+    reached: trio.Event = attrs.field(factory=trio.Event)
+    gate: trio.Event = attrs.field(factory=trio.Event)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def submit(self, piece: Any, told: Any = None) -> Any:
+        self.reached.set()
+        await self.gate.wait()
+        return await self.inner.submit(piece, told)
+
+
+async def operate(engine: Engine, do: str, session: str, agent: str) -> None:
+    match do:
+        case "create":
+            chosen = await engine.agents.select(agent)
+            await engine.agents.create_session(chosen.agent, of(agent))
+        case "fork":
+            await engine.fork_session(session)
+        case _:
+            await engine.move_session(session, agent)
+
+
+@pytest.mark.contract("DEL-07")
+@pytest.mark.parametrize("do", ["create", "fork", "move"])
+async def test_what_gives_an_agent_a_session_keeps_it_or_is_refused(
+    tmp_path: Path, do: str
+) -> None:
+    provider = RehearsalProvider(replies())
+    async with open_test_engine(tmp_path, provider) as engine:
+        agent = await engine.agents.create("mine")
+        owner = agent if do == "fork" else "default"
+        session = await engine.create_session(workspace=tmp_path, agent=owner)
+        await session.close()
+        before = [row.id for row in await engine.sessions()]
+        async with engine.agents.gates.deletion(agent):
+            with pytest.raises(BeingDeletedError):
+                await operate(engine, do, session.id, agent)
+        assert [row.id for row in await engine.sessions()] == before
+        writer = engine._world.writer
+        held, removed = HeldWriter(writer), list[str]()
+        object.__setattr__(engine._world, "writer", held)
+
+        async def remove() -> None:
+            with pytest.raises(AgentRefusedError) as caught:
+                await engine.agents.remove(agent)
+            removed.append(caught.value.code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(operate, engine, do, session.id, agent)
+            await held.reached.wait()
+            nursery.start_soon(remove)
+            await wait_all_tasks_blocked()
+            assert removed == []
+            with pytest.raises(BeingDeletedError):
+                await operate(engine, do, session.id, agent)
+            object.__setattr__(engine._world, "writer", writer)
+            held.gate.set()
+        assert removed == ["agent_in_use"]
+        assert len(await engine.sessions(agent=agent)) == 1 + (do == "fork")
 
 
 @pytest.mark.contract("DEL-09")
