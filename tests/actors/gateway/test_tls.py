@@ -8,7 +8,8 @@ import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import attrs
 import pytest
@@ -17,7 +18,9 @@ from kit.gateway import GatewayClient
 from kit.rehearsal import Stage, open_stage, replies
 from trio_websocket import WebSocketConnection, wrap_client_stream
 
+from greenroom.actors.endpoints.gateway import _gateway
 from greenroom.actors.providers import Halt, Say
+from greenroom.cli import _serve
 from greenroom.gateway import Gateway, open_gateway
 from greenroom.protocol.gateway import CloseCode
 
@@ -29,6 +32,8 @@ BIG = 200_000
 class Certificates:
     server: ssl.SSLContext
     client: ssl.SSLContext
+    cert: Path
+    key: Path
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +56,8 @@ def certificates(tmp_path_factory) -> Certificates:
     )
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(cert, key)
-    return Certificates(server, ssl.create_default_context(cafile=str(cert)))
+    client = ssl.create_default_context(cafile=str(cert))
+    return Certificates(server, client, cert, key)
 
 
 @asynccontextmanager
@@ -169,3 +175,70 @@ async def test_plain_text_is_no_client_of_an_encrypted_gateway(tmp_path, certifi
         async with encrypted(gateway, certificates.client) as visitor:
             client = visitor.read()
             assert await client.call("_greenroom/session/list")
+
+
+HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40)
+"""How a client begins, cut off."""
+
+
+@pytest.mark.parametrize("begun", [b"", b"\x16", HELLO])
+async def test_a_handshake_that_is_not_ended_holds_its_slot_for_a_while_alone(
+    tmp_path, certificates, monkeypatch, begun
+):
+    monkeypatch.setattr(_gateway, "HEAD_SECONDS", 0.05)
+    async with (
+        secured(tmp_path, certificates.server) as (_, gateway),
+        await trio.open_tcp_stream("127.0.0.1", gateway.port) as stream,
+    ):
+        if begun:
+            await stream.send_all(begun)
+        with trio.fail_after(20):
+            assert not [part async for part in stream]
+        assert not gateway._waiting
+        assert gateway.connections == 0
+
+
+async def test_who_has_shaken_hands_has_no_more_time_for_the_head(
+    tmp_path, certificates, monkeypatch
+):
+    monkeypatch.setattr(_gateway, "HEAD_SECONDS", 0.3)
+    async with secured(tmp_path, certificates.server) as (_, gateway):
+        inner = await trio.open_tcp_stream("127.0.0.1", gateway.port)
+        stream = trio.SSLStream(inner, certificates.client, server_hostname="localhost")
+        with trio.fail_after(20):
+            await stream.do_handshake()
+            with pytest.raises(trio.BrokenResourceError):
+                # Without a goodbye of TLS: nobody waits for that either.
+                assert await stream.receive_some() == b"never"
+        await trio.aclose_forcefully(stream)
+        assert not gateway._waiting
+
+
+async def test_a_flood_of_handshakes_that_are_not_ended_leaves_room_for_others(
+    tmp_path, certificates, monkeypatch
+):
+    monkeypatch.setattr(_gateway, "MAX_WAITING", 5)
+    monkeypatch.setattr(_gateway, "HEAD_SECONDS", 60.0)
+    async with (
+        secured(tmp_path, certificates.server) as (_, gateway),
+        AsyncExitStack() as stack,
+    ):
+        with trio.fail_after(20):
+            for number in range(40):
+                stream = await trio.open_tcp_stream("127.0.0.1", gateway.port)
+                await stack.enter_async_context(stream)
+                if number % 2:
+                    await stream.send_all(HELLO)
+            async with encrypted(gateway, certificates.client) as visitor:
+                client = visitor.read()
+                assert await client.call("_greenroom/session/list")
+                assert len(gateway._waiting) <= 5
+
+
+def test_a_connection_has_one_handshake_of_no_old_kind(
+    certificates,
+):
+    context = _serve._tls(certificates.cert, certificates.key)
+    assert context is not None
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2

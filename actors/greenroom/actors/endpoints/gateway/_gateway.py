@@ -407,6 +407,10 @@ def _problem_with(head: Head) -> str | None:
     named = [(name, value) for name, value in head.headers if _is_judged(name)]
     if not all(value.isascii() for _, value in named):
         return "a header of the upgrade is not ASCII"
+    if head.version != "1.1":
+        return "an upgrade needs HTTP 1.1"
+    if head.header("content-length") or head.header("transfer-encoding"):
+        return "an upgrade has no body"
     once = Counter(name for name, _ in named if name in _ONCE)
     if any(count > 1 for count in once.values()):
         return "a header of the upgrade is there twice"

@@ -32,6 +32,8 @@ class HeadError(Exception):
 class Head:
     """What a client asks for; it may hold a token, so it shows itself to nobody."""
 
+    version: str
+    """Of HTTP: 1.0 or 1.1."""
     method: str
     path: str
     """Without what follows a question mark."""
@@ -113,4 +115,5 @@ class HeadReader:
         method = request.method.decode("latin-1")
         behind, _ = self._http.trailing_data
         raw = bytes(self._raw).removesuffix(behind)
-        return Head(method, path, query, headers, raw, behind)
+        version = request.http_version.decode("latin-1")
+        return Head(version, method, path, query, headers, raw, behind)
