@@ -34,6 +34,7 @@ from greenroom.storage import Page, Reader, SessionRow
 from ._hub import Feed, Hub, Sink, SlowWatcherError, Told
 from ._ports import StoreReaders
 from ._registry import Sessions
+from ._turns import unresolved, wait_reason
 from ._world import SessionNotFoundError
 
 SNAPSHOT_MESSAGES: Final = 100
@@ -227,6 +228,8 @@ async def start_following(
         seen = await readers.read(lambda reader: _look(reader, session_id))
         # From here to the yield nothing else runs: the feed, the draft and the head
         # that was read are one moment.
+        if sessions.loaded(session_id) is None:
+            _show_at_rest(hub, seen)
         active = _active(sessions, session_id)
         _catch_up(hub, feed, active)
         head, tape = seen.row.head, seen.incarnation
@@ -276,6 +279,17 @@ def _active(sessions: Sessions, session_id: SessionId) -> ActiveRun | None:
     loaded = sessions.loaded(session_id)
     turn = None if loaded is None else loaded.session.turn
     return None if turn is None else turn.active
+
+
+def _show_at_rest(hub: Hub, seen: _Seen) -> None:
+    # Nobody works on it here, so it shows what its tape says (SES-04): that it waits
+    # for an answer, or nothing.
+    state = seen.row.state
+    said = [message for message in seen.messages if message.role == "assistant"]
+    asked = unresolved(said[-1]) if said and state == "generating" else ()
+    reason = wait_reason(asked[0]) if asked else None
+    if state == "generating" or hub.state == "generating":
+        hub.show(state, reason)
 
 
 def _snapshot(hub: Hub, seen: _Seen, active: ActiveRun | None) -> Snapshot:

@@ -270,6 +270,12 @@ class Hub:
         self.version += 1
         self.publish(self.status_event())
 
+    def show(self, state: SessionState, reason: WaitReason | None) -> None:
+        """Change the state to one in which nothing works; no news if it is that."""
+        if (self.state, self.waiting_for) != (state, reason):
+            self.status(state)
+            self.waiting(reason)
+
     def waiting(self, reason: WaitReason | None, until: float | None = None) -> None:
         """Say what the run waits for; ``None``: it works."""
         again = reason == self.waiting_for and (

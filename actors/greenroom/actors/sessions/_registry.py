@@ -346,6 +346,9 @@ class Sessions:
             list(waiting.steered),
             idle_seconds=world.idle_seconds,
         )
+        if turn is None and record.hub.state == "generating":
+            # It was looked at when it waited for an answer, and does no more.
+            record.hub.status("idle")
         ref = self.start(session_id, SessionActor(session))
         loaded = Loaded(ref, session, record.hub)
         self._loaded[session_id] = loaded

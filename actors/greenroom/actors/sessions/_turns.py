@@ -22,6 +22,7 @@ from greenroom.protocol import (
     SessionSettings,
     Terminal,
     ToolCallBlock,
+    WaitReason,
     started_clock,
 )
 
@@ -36,6 +37,11 @@ def unresolved(message: MessageRecord) -> tuple[ActionBlock, ...]:
         for block in message.blocks
         if isinstance(block, ActionBlock) and block.status == "pending"
     )
+
+
+def wait_reason(action: ActionBlock) -> WaitReason:
+    """Return what a session waits for whose *action* waits for an answer."""
+    return "permission" if action.action == "tool_call_permission" else "question"
 
 
 def merged(message: MessageRecord, changed: tuple[Block, ...]) -> MessageRecord:
