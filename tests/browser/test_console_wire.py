@@ -288,3 +288,53 @@ def test_a_long_list_is_read_in_pages_and_stays_when_it_is_read_again(
 
     ids = rows.evaluate_all("all => all.map((each) => each.dataset.id)")
     assert ids == [f"s{number}" for number in range(1, 131)]
+
+
+def test_who_stands_on_a_row_of_the_list_stays_there_when_it_moves(
+    open_played: Any,
+) -> None:
+    def order(_: dict[str, Any]) -> dict[str, Any]:
+        turn = len(played_lists)
+        played_lists.append(turn)
+        ids = ("s1", "s2", "s3") if turn < 2 else ("s3", "s1", "s2")
+        return {"sessions": [{**item(), "id": each} for each in ids]}
+
+    played_lists: list[int] = []
+    console, _ = open_played(session__list=order)
+    console.page.locator('.session[data-id="s3"]').focus()
+
+    console.page.locator('li:first-child > .session[data-id="s3"]').wait_for()
+    assert console.page.evaluate("document.activeElement.dataset.id") == "s3"
+
+
+def test_why_a_turn_failed_is_said_though_its_messages_are_taken_back(
+    open_played: Any,
+) -> None:
+    console, played = open_played()
+    metadata = {"runOutcome": "error", "errorText": "the model fell over"}
+    failed = message(4, status="error", metadata=metadata)
+    played.tell({"type": "session/messages_changed", "seq": 101, "message": failed})
+    played.tell({"type": "stream/failed", "seq": 102, "message": failed})
+    played.tell({"type": "session/message_retracted", "seq": 103, "messageId": "m4"})
+    played.tell({"type": "session/status_changed", "version": 9, "state": "error"})
+
+    console.text("#state-text", "ended early: the model fell over")
+    played.tell({"type": "session/status_changed", "version": 10, "state": "idle"})
+    console.text("#state-text", "idle")
+
+
+LINKED: Final = """async (text) => {
+    const { render } = await import("/console/prose.js");
+    return [...render(text).querySelectorAll("a")].map((each) => each.href);
+}"""
+
+
+def test_a_full_stop_behind_an_address_is_not_of_it(open_played: Any) -> None:
+    console, _ = open_played()
+    text = "See https://a.example/b?c=1. Or https://a.example/d, (https://a.example/)!"
+
+    assert console.page.evaluate(LINKED, text) == [
+        "https://a.example/b?c=1",
+        "https://a.example/d",
+        "https://a.example/",
+    ]

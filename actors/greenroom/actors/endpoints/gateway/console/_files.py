@@ -38,6 +38,7 @@ FILES: Final[Mapping[str, tuple[str, str]]] = {
     "/console/asks.js": ("asks.js", _SCRIPT),
     "/console/inbox.js": ("inbox.js", _SCRIPT),
     "/console/composer.js": ("composer.js", _SCRIPT),
+    "/console/toasts.js": ("toasts.js", _SCRIPT),
     "/console/rewind.js": ("rewind.js", _SCRIPT),
     "/console/agents.js": ("agents.js", _SCRIPT),
     "/console/images.js": ("images.js", _SCRIPT),

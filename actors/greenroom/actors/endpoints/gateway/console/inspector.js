@@ -62,6 +62,11 @@ export class Inspector {
     }, SOON);
   }
 
+  /** The session's settings are others: show them, unless somebody is changing them. */
+  settingsChanged() {
+    if (this.tab === "agents" || (this.tab === "settings" && !this.#isEntered)) this.refresh();
+  }
+
   get #isEntered() {
     return this.panel.contains(document.activeElement) && document.activeElement !== this.panel;
   }

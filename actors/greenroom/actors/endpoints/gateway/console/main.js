@@ -3,12 +3,13 @@
 import { Composer } from "./composer.js";
 import { Dialogs } from "./dialogs.js";
 import { Dock } from "./dock.js";
-import { announce, byId, freshId, h, icon, oneLine, seconds, setText } from "./dom.js";
+import { announce, byId, freshId, icon, oneLine, seconds, setText } from "./dom.js";
 import { Inspector } from "./inspector.js";
 import { listenKeys } from "./keyboard.js";
 import { SessionModel } from "./model.js";
 import { RewindDialog } from "./rewind.js";
 import { SessionList, standing } from "./sessions.js";
+import { complain, say } from "./toasts.js";
 import { Transcript } from "./transcript.js";
 import { Wire } from "./wire.js";
 
@@ -116,6 +117,7 @@ function lamp(state, text) {
 }
 
 function banner(text, canRetry = false) {
+  if (text === null && byId("banner").contains(document.activeElement)) byId("prompt").focus();
   byId("banner").hidden = text === null;
   setText(byId("banner-text"), text ?? "");
   byId("banner-retry").hidden = !canRetry;
@@ -130,27 +132,6 @@ async function act(label, method, params) {
     else complain(`Could not ${label}: ${error.message}${error.hint ? `. ${error.hint}` : ""}`);
     return null;
   }
-}
-
-function say(text) {
-  toast(text, "told");
-}
-
-function complain(text) {
-  toast(text, "bad");
-}
-
-function toast(text, kind) {
-  const made = h("div", { class: `toast ${kind}`, role: kind === "bad" ? "alert" : null }, h("span", { dir: "auto" }, oneLine(text, 400)),
-    h("button", { type: "button", class: "tool-button", "aria-label": "Dismiss", on: { click: () => made.remove() } }, icon("close")));
-  const toasts = byId("toasts");
-  toasts.append(made);
-  if (kind === "told") announce(text);
-  // On top of everything, of a dialog too.
-  if (toasts.matches(":popover-open")) toasts.hidePopover();
-  toasts.showPopover();
-  while (toasts.children.length > 4) toasts.firstElementChild.remove();
-  setTimeout(() => made.remove(), kind === "bad" ? 12000 : 5000);
 }
 
 //// Sessions
@@ -333,13 +314,16 @@ function draw() {
   transcript.draw(dirty);
   dock.draw(model, dirty);
   if (dirty.asks) announceAsk(model);
-  if (dirty.settings && inspector.tab === "settings" && !inspector.panel.contains(document.activeElement)) inspector.refresh();
+  if (dirty.settings) inspector.settingsChanged();
   for (const { event } of dirty.notes ? model.notes.splice(0) : []) say(compactionWords(event));
 }
 
 function drawStatus(model) {
   const { status, settings } = model;
-  const [state, words] = standing({ ...status, hasOpenInteraction: model.interactions.size > 0, outcome: model.lastOutcome });
+  const asked = model.interactions.values().next().value;
+  const kind = asked?.block.action === "tool_call_permission" ? "permission" : "question";
+  const waitingFor = status.waitingFor ?? (asked ? kind : null);
+  const [state, words] = standing({ ...status, waitingFor, hasOpenInteraction: Boolean(asked), outcome: model.lastOutcome });
   const title = oneLine(settings?.title ?? "", 120) || "Untitled";
   setText(byId("title"), title);
   document.title = `${{ asks: "\u25c6 ", works: "\u25cf " }[state] ?? ""}${title} \u00b7 greenroom`;

@@ -31,6 +31,7 @@ export class SessionList {
     this.rows = new Map();
     this.timer = 0;
     this.lastError = null;
+    this.shown = null;
     setInterval(() => document.hidden || this.read(), LIST_EVERY);
     byId("filter").addEventListener("input", () => {
       this.items = [];
@@ -82,6 +83,7 @@ export class SessionList {
 
   draw() {
     const list = byId("sessions");
+    const focused = list.contains(document.activeElement) ? document.activeElement : null;
     const wanted = new Set(this.items.map((item) => item.id));
     for (const [id, row] of this.rows) {
       if (wanted.has(id)) continue;
@@ -94,8 +96,18 @@ export class SessionList {
       fill(row, item, item.id === this.app.model?.id);
       if (list.children[at] !== row) list.insertBefore(row, list.children[at] ?? null);
     }
+    // A row that moved has lost it; one that is gone gives it to its neighbour.
+    if (focused && document.activeElement !== focused) (focused.isConnected ? focused : (list.querySelector("button") ?? byId("filter"))).focus();
+    this.#reveal(this.app.model?.id ?? null);
     byId("more-sessions").hidden = !this.next;
     if (!this.app.model) this.app.drawEmpty();
+  }
+
+  // The open one comes into sight, once: after that somebody may look elsewhere.
+  #reveal(id) {
+    if (id === this.shown || (id !== null && !this.rows.has(id))) return;
+    this.shown = id;
+    this.rows.get(id)?.scrollIntoView({ block: "nearest" });
   }
 
   #row(id) {
