@@ -37,6 +37,8 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
         ("a\x7f\x08b", "a␡␈b"),
         ("abc\u202etxt.exe", "abc\ufffdtxt.exe"),
         ("one\u2028two", "one\ufffdtwo"),
+        ("a\u200f\u061c\u200b\u2066b", "a\ufffd\ufffd\ufffd\ufffdb"),
+        ("a\U000e0041b", "a\ufffdb"),
         ("\ud800", "\ufffd"),
         ("nul\x00", "nul␀"),
     ],
@@ -77,6 +79,7 @@ def test_a_line_of_json_is_one_harmless_line_and_means_the_same(text: str) -> No
 
 
 def test_json_can_be_read_back_by_msgspec() -> None:
-    assert msgspec.json.decode(json_line(["\x1b\x9b\u202e\x7f"])) == [
-        "\x1b\x9b\u202e\x7f"
-    ]
+    hidden = "\x1b\x9b\u202e\x7f\U000e0041"
+    line = json_line([hidden])
+    assert not set(hidden) & set(line)
+    assert msgspec.json.decode(line) == [hidden]

@@ -360,6 +360,25 @@ def test_on_a_terminal_a_wait_passes() -> None:
     assert screen.text == "waiting for the model's first word\r\x1b[KHi"
 
 
+@pytest.mark.parametrize(("columns", "shown"), [(12, "waiting fo…"), (2, ""), (0, "")])
+def test_in_a_narrow_terminal_a_wait_stays_on_one_line(
+    columns: int, shown: str
+) -> None:
+    screen = Screen(live=True)
+    write = screen.written.append
+    screen.terminal = Terminal(write, live=True, columns=lambda: columns)
+    assert screen.show(waiting("tool")) == shown
+    # What was not written is not taken back.
+    screen.terminal.finish()
+    assert screen.text == shown + ("\r\x1b[K" if shown else "")
+
+
+def test_a_note_that_quotes_is_harmless() -> None:
+    screen = Screen()
+    screen.terminal.note("it said \x1b[2J\x9b")
+    assert screen.text == "it said ␛[2J\ufffd\n"
+
+
 def test_a_wait_does_not_break_into_a_line() -> None:
     assert Screen(live=True).show(grown("Hi"), waiting("stream")) == "Hi"
 

@@ -25,6 +25,7 @@ from greenroom.protocol import (
     Event,
     Grant,
     InteractionError,
+    LocalProtocolError,
     MessageId,
     PendingInput,
     StatusChanged,
@@ -49,6 +50,7 @@ from ._exit import ExitCode
 from ._harmless import one_line
 from ._prompts import (
     Lines,
+    LongLineError,
     NoLineError,
     UnansweredError,
     answer_hint,
@@ -69,6 +71,7 @@ _REFUSED: Final = (
     CallError,
     ConnectionLostError,
     SilentGatewayError,
+    LocalProtocolError,
     InteractionError,
     TurnFailedError,
 )
@@ -98,7 +101,11 @@ class Desk:
     """Turns of a script whose end was shown."""
     _unended: int = attrs.field(default=0, init=False)
     """Lines of a script whose turns have not ended."""
+    _compacting: int = attrs.field(default=0, init=False)
+    """Compactions that have not ended."""
     _has_all_input: bool = attrs.field(default=False, init=False)
+    _listed: tuple[PendingInput, ...] | None = attrs.field(default=None, init=False)
+    """The inbox as the user saw it: what the numbers are numbers of."""
 
     async def hold(self) -> int:
         """Return the exit status when the user has left."""
@@ -131,10 +138,13 @@ class Desk:
                 self._begin(item)
             else:
                 self._show(item)
-            changed, self._changed = self._changed, trio.Event()
-            changed.set()
+            self._tell_change()
         self.view.note("the session was deleted")
         self._leave(ExitCode.RUN_FAILED)
+
+    def _tell_change(self) -> None:
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
 
     def _begin(self, attached: Attached) -> None:
         if self.view.json:
@@ -206,11 +216,11 @@ class Desk:
     async def _answer(self, text: str) -> None:
         block = self._asked
         if block is None:
-            self._tell("nothing waits for an answer")
+            self._refuse("nothing waits for an answer")
             return
         answer = parse_answer(block, text)
         if isinstance(answer, str):
-            self._tell(answer)
+            self._refuse(answer)
             if self.lines.is_terminal and not self.view.json:
                 self.view.terminal.ask(answer_hint(block))
             return
@@ -223,7 +233,9 @@ class Desk:
             while True:
                 try:
                     line = await self.lines.read()
-                except NoLineError:
+                except NoLineError as exc:
+                    if isinstance(exc, LongLineError):
+                        self._refuse(str(exc))
                     break
                 self.view.terminal.answered()
                 if line:
@@ -265,8 +277,8 @@ class Desk:
         match typed.name:
             case "compact":
                 # It may take long, and can be stopped meanwhile.
-                compact = partial(self._compact, typed.text)
-                self._nursery.start_soon(self._try, compact)
+                self._compacting += 1
+                self._nursery.start_soon(self._compact_beside, typed.text)
             case "steer" | "answer" | "promote" | "delete":
                 await self._with_text()[typed.name](typed.text)
             case name:
@@ -300,9 +312,10 @@ class Desk:
     #### Saying
 
     async def _queue(self, text: str) -> None:
+        has_to_wait = self._is_running
         asked = QueueInput(self.session.id, text, self._new_id())
         accepted = await self.session.client.call("queue", asked, InputAccepted)
-        if self._is_running or accepted.delivery in ("held", "blocked"):
+        if has_to_wait or accepted.delivery in ("held", "blocked"):
             self._tell(f"in the inbox: {accepted.delivery}")
 
     async def _steer(self, text: str) -> None:
@@ -322,6 +335,8 @@ class Desk:
             has_said = True
             await self._try(partial(self._send, text))
             self._unended -= 1
+        while self._compacting:
+            await self._changed.wait()
         # One that says nothing came to look.
         if has_said:
             self._leave()
@@ -340,7 +355,7 @@ class Desk:
     #### The inbox, and the session as a whole
 
     async def _inbox(self) -> None:
-        rows = await self._inputs()
+        rows = self._listed = await self._inputs()
         if self.view.json:
             self.view.line({"type": "inbox", "inputs": rows})
             return
@@ -354,10 +369,12 @@ class Desk:
         return (await self.session.client.call("input/list", asked, InputList)).inputs
 
     async def _change_input(self, method: str, text: str) -> None:
-        rows = await self._inputs()
-        place = place_in(text, len(rows), "name it by its number in /inbox")
+        # What has gone since it was listed keeps its number: another input never gets
+        # what was meant for it.
+        rows = await self._inputs() if self._listed is None else self._listed
+        place = place_in(text, len(rows), "name it by its number")
         if isinstance(place, str):
-            self._refuse(place)
+            self._refuse(f"{place}: /inbox lists what waits now")
             return
         asked = InputRef(self.session.id, rows[place].id)
         await self.session.client.call(method, asked, InputList)
@@ -365,6 +382,11 @@ class Desk:
     async def _release(self) -> None:
         asked = SessionRef(self.session.id)
         await self.session.client.call("input/release", asked, InputList)
+
+    async def _compact_beside(self, focus: str) -> None:
+        await self._try(partial(self._compact, focus))
+        self._compacting -= 1
+        self._tell_change()
 
     async def _compact(self, focus: str) -> None:
         done = await self.session.compact(focus)

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
-# C0 without tab and line feed, DEL and C1; what turns the direction of text, which
-# can make one command look like another; line breaks that only some programs see;
-# lone surrogates, which can't be written at all.
+# C0 without tab and line feed, DEL and C1; what turns the direction of text or is not
+# seen at all, which can make one command look like another; line breaks that only
+# some programs see; lone surrogates, which can't be written at all.
 _CONTROL: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _PICTURES: Final = 0x2400
 
@@ -53,4 +54,5 @@ def _visible(match: re.Match[str]) -> str:
 
 # Valid in JSON: msgspec has escaped C0, so what is left stands inside of strings.
 def _escaped(match: re.Match[str]) -> str:
-    return f"\\u{ord(match.group()):04x}"
+    units = match.group().encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

@@ -45,6 +45,15 @@ class NoLineError(CliError):
     code = "no_line"
 
 
+class LongLineError(NoLineError):
+    """A line is too long; where it ends, and what comes behind it, is not known."""
+
+    code = "long_line"
+
+    def __init__(self) -> None:
+        super().__init__(f"a line is longer than {MAX_LINE_BYTES:,} bytes")
+
+
 @final
 @attrs.define(eq=False)
 class Lines:
@@ -68,11 +77,11 @@ class Lines:
         """Return the next line, without spaces around it.
 
         Raises:
-            NoLineError: there are no more, or it is too long.
+            NoLineError: there are no more; `LongLineError`, it is too long.
         """
         while b"\n" not in self._pending:
             if len(self._pending) > MAX_LINE_BYTES:
-                raise NoLineError(f"a line is longer than {MAX_LINE_BYTES} bytes")
+                raise LongLineError
             await _readable(self.descriptor)
             if not (chunk := self._read_chunk()):
                 return self._last()

@@ -246,15 +246,29 @@ class RemoteSession:
         while self._is_stale:
             self._is_stale = False
             try:
-                found = await self.client.call(
-                    "interaction/list", SessionRef(self.id), InteractionList
-                )
+                self._waiting = await self._look()
             except BaseException:
                 self._is_stale = True
                 raise
-            blocks = (each.block for each in found.interactions)
-            self._waiting = tuple(b for b in blocks if isinstance(b, ActionBlock))
         return self._waiting
+
+    async def _look(self) -> tuple[ActionBlock, ...]:
+        asked = SessionRef(self.id)
+        while True:
+            try:
+                found = await self.client.call(
+                    "interaction/list", asked, InteractionList
+                )
+            except SilentGatewayError:
+                # It has much to do, and the user can do nothing about it.
+                pass
+            except CallError as exc:
+                if exc.code != "deadline_exceeded":
+                    raise
+            else:
+                blocks = (each.block for each in found.interactions)
+                return tuple(b for b in blocks if isinstance(b, ActionBlock))
+            await trio.sleep(_AGAIN_SECONDS)
 
     async def answer(self, interaction_id: str, answer: Answer) -> None:
         self._is_stale = True

@@ -90,6 +90,10 @@ def _never(_: MessageRecord) -> bool:
     return False
 
 
+def _eighty() -> int:
+    return 80
+
+
 @final
 @attrs.define(eq=False)
 class Terminal:
@@ -102,6 +106,10 @@ class Terminal:
     _colors: bool = attrs.field(default=False, kw_only=True, alias="colors")
     _live: bool = attrs.field(default=False, kw_only=True, alias="live")
     """Whether a line may be taken back: a status that passes."""
+    _columns: Callable[[], int] = attrs.field(
+        default=_eighty, kw_only=True, alias="columns"
+    )
+    """How wide the terminal is now: a status that passes has to fit on one line."""
     _shows_questions: bool = attrs.field(
         default=True, kw_only=True, alias="shows_questions"
     )
@@ -167,8 +175,8 @@ class Terminal:
                 self._show_ending(message)
 
     def note(self, text: str, style: Style = "dim") -> None:
-        """Write a line of the command's own."""
-        self._line(style, text)
+        """Write a line of the command's own; what it quotes is made harmless."""
+        self._line(style, harmless(text))
 
     def ask(self, text: str) -> None:
         """Write *text* of a question; the cursor may stay behind it."""
@@ -316,8 +324,11 @@ class Terminal:
     # In the middle of a line there is no room for a status, and it isn't missed.
     def _show_passing(self, words: str | None) -> None:
         self._clear_status_line()
-        if words is not None and self._at_line_start:
-            self._write(self._painted("dim", words))
+        # What wraps could not be taken back. The last column stays free: some
+        # terminals go on to the next line when it is filled.
+        room = self._columns() - 1
+        if words is not None and self._at_line_start and room > 1:
+            self._write(self._painted("dim", one_line(words, room)))
             self._has_status_line = True
 
     def _show_plan(self, plan: Plan) -> None:

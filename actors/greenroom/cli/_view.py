@@ -6,7 +6,8 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, Final, final
+from functools import partial
+from typing import Any, Final, TextIO, final
 
 import attrs
 
@@ -14,11 +15,13 @@ from greenroom.protocol import ActionBlock, Answer, Event, MessageRecord
 from greenroom.protocol.gateway import PromptResult
 
 from ._config import Config
-from ._harmless import json_line
+from ._harmless import harmless, json_line
 from ._prompts import Asker, Lines
 from ._terminal import Terminal, is_capable, wants_color
 
 _STANDARD_INPUT: Final = 0
+_COLUMNS: Final = 80
+"""Where a terminal does not say how wide it is."""
 
 
 @final
@@ -42,6 +45,14 @@ class Compaction:
 
 def _never(_: MessageRecord) -> bool:
     return False
+
+
+# Asked each time: the window may have another size by now.
+def _columns_of(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
+    except OSError:
+        return _COLUMNS
 
 
 @final
@@ -78,6 +89,7 @@ class View:
             write,
             colors=colors,
             live=live,
+            columns=partial(_columns_of, stream),
             shows_questions=not asks,
             shows_user=shows_user,
         )
@@ -95,7 +107,7 @@ class View:
 
     def note(self, text: str) -> None:
         if self.json:
-            print(text, file=sys.stderr)
+            print(harmless(text), file=sys.stderr)
         else:
             self.terminal.note(text)
 

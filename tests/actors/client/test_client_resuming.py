@@ -14,6 +14,7 @@ from kit.rehearsal import Probe, open_stage, replies
 from kit.remote import client_of, of_gateway
 from trio.testing import MockClock
 
+from greenroom.actors.endpoints.client._connect import CLOSE_SECONDS
 from greenroom.actors.providers import Call, Halt, Pause, Say
 from greenroom.client import Attachment, CallError, Client
 from greenroom.protocol import StreamUpdated, events_of
@@ -186,3 +187,20 @@ async def test_a_session_is_followed_once_at_a_time(
                     pass
         async with client.attach(stage.session.id) as attachment:
             assert isinstance(await anext(attachment), Attached)
+
+
+async def test_who_leaves_is_gone_at_once_and_says_so(
+    tmp_path, autojump_clock: MockClock
+):
+    async with (
+        open_stage(tmp_path, replies([Halt()])) as stage,
+        served(stage.engine) as gateway,
+    ):
+        async with client_of(of_gateway(gateway)) as client:
+            link = await client.linked()
+            left_at = trio.current_time()
+        assert trio.current_time() < left_at + CLOSE_SECONDS
+        # The gateway was told, and has answered.
+        reason = link._websocket.closed
+        assert reason is not None
+        assert reason.code == 1000

@@ -23,6 +23,11 @@ FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
 """Between two attaches that nothing was told after."""
 
+_PASSING: Final = frozenset(
+    {"deadline_exceeded", "gateway_stopped", SilentGatewayError.code}
+)
+"""Why a session that is followed already can't be attached to for a moment."""
+
 
 class Linked(Protocol):
     """Whoever has the connection."""
@@ -104,7 +109,9 @@ class Attachment:
             await self._ask(link, feed)
         except ConnectionLostError:
             return None
-        except CallError as exc:
+        except (CallError, SilentGatewayError) as exc:
+            if self._has_begun and exc.code in _PASSING:
+                return None
             if exc.code != "unknown_cursor" or self._after is None:
                 raise
             self._after = None

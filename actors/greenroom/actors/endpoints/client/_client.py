@@ -61,6 +61,8 @@ REPEATABLE: Final = frozenset(
 """What changes something and may be sent again: it has an identity, or no other
 effect the second time. All that only reads may."""
 
+_STOPPED: Final = "gateway_stopped"
+
 R = TypeVar("R", bound=msgspec.Struct)
 
 
@@ -98,7 +100,8 @@ class Client:
         """Ask for *method*, as ``session/list``, and return its *result*.
 
         The types are those of its row in `METHODS`. If the connection is lost before
-        the answer, what may be asked again is, over the next one: see `REPEATABLE`.
+        the answer, or the gateway stops, what may be asked again is, over the next one:
+        see `REPEATABLE`.
         Cancelling it ends the waiting, and nothing else.
 
         Raises:
@@ -174,8 +177,15 @@ class Client:
                 with trio.move_on_after(seconds):
                     return await link.request(row.name, params)
             except ConnectionLostError:
-                if row.scope != "read" and row.name not in REPEATABLE:
+                if not _may_repeat(row):
                     raise
+                continue
+            except CallError as exc:
+                if exc.code != _STOPPED or not _may_repeat(row):
+                    raise
+                # The gateway says so just before it goes.
+                with trio.move_on_after(GRACE_SECONDS):
+                    await link.ended.wait()
                 continue
             raise SilentGatewayError(row.name)
 
@@ -260,6 +270,10 @@ class Client:
     def _tell_change(self) -> None:
         changed, self._changed = self._changed, trio.Event()
         changed.set()
+
+
+def _may_repeat(row: Method) -> bool:
+    return row.scope == "read" or row.name in REPEATABLE
 
 
 def _is_passing(error: GreenroomError | None) -> bool:

@@ -7,6 +7,7 @@ told when the gateway leaves in the middle of the handshake.
 
 from __future__ import annotations
 
+import math
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, cast, final
@@ -133,9 +134,30 @@ async def _visit(
             told = await _introduce(link, visitor, address)
             await live(link, told)
         finally:
+            is_left = trio.current_effective_deadline() == -math.inf
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
-                await websocket.aclose()
+                await (_leave(websocket, stream) if is_left else websocket.aclose())
         nursery.cancel_scope.cancel()
+
+
+async def _leave(websocket: WebSocketConnection, stream: trio.abc.Stream) -> None:
+    # Who leaves is cancelled, and with it the library's reader: nobody else would see
+    # that the gateway has taken its leave, too.
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_read_to_end, stream, nursery.cancel_scope)
+        await websocket.aclose()
+        nursery.cancel_scope.cancel()
+
+
+async def _read_to_end(stream: trio.abc.Stream, closing: trio.CancelScope) -> None:
+    try:
+        # Cancelled beside us, the reader has let go of the stream behind this.
+        await trio.lowlevel.checkpoint()
+        while await stream.receive_some(READ_BYTES):
+            pass
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
+    closing.cancel()
 
 
 async def _introduce(link: Link, visitor: Visitor, address: Address) -> Authenticated:
