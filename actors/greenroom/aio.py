@@ -121,7 +121,6 @@ class SessionHandle:
     messages = awaiting(TrioSessionHandle.messages)
     traces = awaiting(TrioSessionHandle.traces)
     hops = awaiting(TrioSessionHandle.hops)
-    stamp = awaiting(TrioSessionHandle.stamp)
     interactions = awaiting(TrioSessionHandle.interactions)
 
     @asynccontextmanager

@@ -120,7 +120,6 @@ class SessionHandle:
     messages = blocking(TrioSessionHandle.messages)
     traces = blocking(TrioSessionHandle.traces)
     hops = blocking(TrioSessionHandle.hops)
-    stamp = blocking(TrioSessionHandle.stamp)
     interactions = blocking(TrioSessionHandle.interactions)
 
     @contextmanager
