@@ -105,8 +105,8 @@ async def answer(app: Callable[..., Any], path: str, body: str = "") -> bytes:
         return await exchange.body.get()
 
 
-def ids(lines: list[str]) -> list[int]:
-    return [int(line[4:]) for line in lines if line.startswith("id: ")]
+def ids(lines: list[str]) -> list[str]:
+    return [line[4:] for line in lines if line.startswith("id: ")]
 
 
 def test_the_example_streams_a_session_to_a_browser_that_comes_back(
@@ -132,12 +132,20 @@ def test_the_example_streams_a_session_to_a_browser_that_comes_back(
             ]
             texts = [t.get("text", "") for t in told if t.get("kind") == "text"]
             assert "".join(texts) == "Is that so?"
-            missed = ids(seen)[0] - 1
-            async with requested(
-                app, "GET", events, last_event_id=str(missed)
-            ) as stream:
-                again = await stream.lines("stream/completed")
-            assert ids(again) == ids(seen)
+            durable = [*ids(first), *ids(seen)]
+            assert len(set(durable)) == len(durable) > 3
+            for number, last in enumerate(durable[:-1], 1):
+                async with requested(app, "GET", events, last_event_id=last) as stream:
+                    again = await stream.lines("stream/completed")
+                assert ids(again) == durable[number:], "none missing, none twice"
+            seqs = [place.partition("/")[2].partition(".")[0] for place in durable]
+            assert len(set(seqs)) < len(seqs), "some have the same number"
+            await app.state.engine.session(made["id"]).clear()
+            for last in (durable[1], durable[-1], "made/1.up", "x/0.0", "12"):
+                async with requested(app, "GET", events, last_event_id=last) as stream:
+                    anew = await stream.lines("snapshot")
+                assert anew[0] == "event: snapshot"
+                assert not set(ids(anew)) & set(durable)
             async with requested(app, "GET", "/sessions/none/events") as stream:
                 assert b"session_not_found" in await stream.body.get()
             assert stream.status == 404
