@@ -368,10 +368,14 @@ export interface EventNotice {
 
 /**
  * A session that begins with what was sent in this one, up to a message.
+ *
+ * With ``rounds`` only so many of that message, an answer: requests to the model with
+ * the results of their calls.
  */
 export interface ForkSession {
   sessionId: string;
   through?: string | null;
+  rounds?: number | null;
 }
 
 /**

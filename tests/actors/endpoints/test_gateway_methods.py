@@ -274,6 +274,15 @@ async def _(world: World) -> None:
     assert made.id != world.id
     page = await world.link.call("session/messages", sessionId=made.id)
     assert len(page.messages) == 2
+    answer = page.messages[1].id
+    again: dict[str, Any] = {"sessionId": made.id, "through": answer}
+    cut = (await world.link.call("session/fork", **again, rounds=1)).session
+    page = await world.link.call("session/messages", sessionId=cut.id)
+    assert len(page.messages) == 2
+    assert await world.refused("session/fork", **again, rounds=2) == "round_not_found"
+    for wrong in (again | {"rounds": 0}, {"sessionId": made.id, "rounds": 1}):
+        with pytest.raises(AnsweredError, match="are wrong"):
+            await world.link.call("session/fork", **wrong)
 
 
 @case("session/archive")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import trio
+from kit.gateway import connected, served
 from kit.rehearsal import Probe, Stage, calls_of, open_stage, read_tape, replies
 from trio.testing import wait_all_tasks_blocked
 
@@ -278,6 +279,24 @@ def response_of(messages: list[MessageRecord]) -> str:
     (call,) = calls_of(messages[1])
     assert call.response is not None
     return call.response
+
+
+async def test_a_client_forks_at_a_round_of_an_answer(tmp_path: Path) -> None:
+    async with (
+        open_stage(
+            tmp_path, replies(ASK, DONE), Probe(), permission_mode="auto_approve"
+        ) as stage,
+        served(stage.engine) as gateway,
+        connected(gateway) as client,
+    ):
+        await stage.session.prompt("go")
+        _, answer = await stage.session.messages()
+        asked = {"sessionId": stage.session.id, "through": answer.id, "rounds": 1}
+        made = (await client.call("_greenroom/session/fork", **asked))["session"]
+        _, cut = await stage.engine.session(made["id"]).messages()
+        (call,) = calls_of(cut)
+        assert (call.arguments, call.status) == ('{"n":1}', "success")
+        assert (cut.metadata.provider_rounds, cut.metadata.run_outcome) == (1, None)
 
 
 async def test_a_fork_has_the_outputs_it_names_also_without_its_source(

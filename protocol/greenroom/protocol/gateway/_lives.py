@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from .._ids import MessageId, SessionId
 from .._messages import Diff
@@ -21,10 +22,19 @@ class ForkSession(
     forbid_unknown_fields=True,
     rename="camel",
 ):
-    """A session that begins with what was sent in this one, up to a message."""
+    """A session that begins with what was sent in this one, up to a message.
+
+    With ``rounds`` only so many of that message, an answer: requests to the model with
+    the results of their calls.
+    """
 
     session_id: Id
     through: Id | None = None
+    rounds: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None and self.through is None:
+            raise ValueError("rounds are those of a message: say which, as through")
 
 
 class ArchiveSession(

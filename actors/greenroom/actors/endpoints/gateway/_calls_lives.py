@@ -42,7 +42,9 @@ _TITLE_CHARS: Final = 200
 
 
 async def _fork(engine: EnginePort, asked: ForkSession) -> OneSession:
-    made = await engine.fork_session(asked.session_id, through=asked.through)
+    made = await engine.fork_session(
+        asked.session_id, through=asked.through, rounds=asked.rounds
+    )
     return await item_of(engine, made.id)
 
 

@@ -154,7 +154,11 @@ class EnginePort(Protocol):
     ) -> SessionRow: ...
 
     async def fork_session(
-        self, session_id: str, *, through: str | None = None
+        self,
+        session_id: str,
+        *,
+        through: str | None = None,
+        rounds: int | None = None,
     ) -> SessionPort: ...
 
     async def delete_session(self, session_id: str) -> None: ...
