@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -53,9 +54,22 @@ def gateway(
         gateway.end()
 
 
+@pytest.fixture(scope="session")
+def mortal_gateway(
+    chromium: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SceneGateway]:
+    """One that is killed and stopped; each test leaves it running."""
+    gateway = SceneGateway(tmp_path_factory.mktemp("mortal"))
+    try:
+        gateway.start()
+        yield gateway
+    finally:
+        gateway.end()
+
+
 @pytest.fixture
 def own_gateway(chromium: Any, tmp_path: Path) -> Iterator[SceneGateway]:
-    """One that may be killed; it is not started yet."""
+    """One for this test alone; it is not started yet."""
     gateway = SceneGateway(tmp_path)
     yield gateway
     gateway.end()
@@ -64,6 +78,22 @@ def own_gateway(chromium: Any, tmp_path: Path) -> Iterator[SceneGateway]:
 @pytest.fixture
 def open_console(chromium: Any) -> Iterator[OpenConsole]:
     """Open consoles; at the end no script of theirs has failed."""
+    with consoles(chromium) as open_console:
+        yield open_console
+
+
+@pytest.fixture(scope="session")
+def idle_console(gateway: SceneGateway, chromium: Any) -> Iterator[Console]:
+    """One without a session, for what is asked of the page's scripts alone."""
+    with consoles(chromium) as open_console:
+        console = open_console(gateway.url)
+        console.text("#lamp-text", "connected")
+        yield console
+
+
+@contextmanager
+def consoles(chromium: Any) -> Iterator[OpenConsole]:
+    """Open consoles of *chromium*; at the end no script of theirs has failed."""
     problems: list[str] = []
     contexts: list[Any] = []
 

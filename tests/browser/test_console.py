@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import Any, Final
 
-from kit.console import OpenConsole, SceneGateway
+from kit.console import Console, OpenConsole, SceneGateway
 
 
 def test_a_prompt_is_answered_and_a_page_that_comes_later_shows_the_same(
@@ -197,9 +197,9 @@ LARGE: Final = """async () => {
 
 
 def test_an_image_that_is_too_large_is_made_to_fit_and_that_is_said(
-    gateway: SceneGateway, open_console: OpenConsole
+    idle_console: Console,
 ) -> None:
-    made = open_console(gateway.url).page.evaluate(LARGE)
+    made = idle_console.page.evaluate(LARGE)
 
     assert made["size"] > 1_000_000
     assert made["mediaType"] == "image/jpeg"
@@ -210,23 +210,22 @@ def test_an_image_that_is_too_large_is_made_to_fit_and_that_is_said(
 
 
 def test_a_gateway_that_is_killed_is_waited_for_and_the_page_goes_on_where_it_was(
-    own_gateway: SceneGateway, open_console: OpenConsole
+    mortal_gateway: SceneGateway, open_console: OpenConsole
 ) -> None:
-    own_gateway.start()
-    console = open_console(own_gateway.url)
-    console.new_session(own_gateway.workspace, "A kill")
+    console = open_console(mortal_gateway.url)
+    console.new_session(mortal_gateway.workspace, "A kill")
     console.say("programme for tonight")
     console.card.wait_for()
     before = console.page.locator(".message").count()
 
-    own_gateway.end(signal.SIGKILL)
+    mortal_gateway.end(signal.SIGKILL)
 
     console.text("#banner", "The connection is lost. Trying again")
     console.text("#lamp-text", "not connected")
     # Nothing that is known is taken off the page.
     assert console.page.locator(".message").count() == before
     assert console.card.is_visible()
-    own_gateway.start()
+    mortal_gateway.start()
     console.text("#lamp-text", "connected")
     console.gone("#banner")
     console.card.get_by_role("button", name="Allow").click()
@@ -235,18 +234,17 @@ def test_a_gateway_that_is_killed_is_waited_for_and_the_page_goes_on_where_it_wa
 
 
 def test_a_gateway_that_stops_says_so_and_a_turn_it_cut_off_is_shown_as_it_ended(
-    own_gateway: SceneGateway, open_console: OpenConsole
+    mortal_gateway: SceneGateway, open_console: OpenConsole
 ) -> None:
-    own_gateway.start()
-    console = open_console(own_gateway.url)
-    console.new_session(own_gateway.workspace, "A stop of the gateway")
+    console = open_console(mortal_gateway.url)
+    console.new_session(mortal_gateway.workspace, "A stop of the gateway")
     console.say("slow song")
     console.text(".message.assistant", "Verse 3 of the song.")
 
-    own_gateway.end()
+    mortal_gateway.end()
 
     console.text("#banner", "The gateway has stopped. Trying again")
-    own_gateway.start()
+    mortal_gateway.start()
     console.text("#lamp-text", "connected")  # by itself
     console.marked("aborted")
     console.text("#state-text", "stopped")

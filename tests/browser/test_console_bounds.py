@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, Final
 
-from kit.console import OpenConsole, SceneGateway
+from kit.console import Console, OpenConsole, SceneGateway
 
 PHONE: Final = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
 
@@ -72,11 +72,9 @@ CLEANED: Final = """async (text) => {
 
 
 def test_what_a_program_printed_has_no_colours_but_all_of_its_words(
-    gateway: SceneGateway, open_console: OpenConsole
+    idle_console: Console,
 ) -> None:
-    console = open_console(gateway.url)
-
-    printed = console.page.evaluate(
+    printed = idle_console.page.evaluate(
         CLEANED, "\x1b[1;31mred\x1b[0m \x1b]0;title\x07then\r\nls \x1b]0;\nrm -rf /\x07"
     )
 
@@ -86,10 +84,26 @@ def test_what_a_program_printed_has_no_colours_but_all_of_its_words(
     assert "rm -rf /" in line
 
 
+LINKED: Final = """async (text) => {
+    const { render } = await import("/console/prose.js");
+    return [...render(text).querySelectorAll("a")].map((each) => each.href);
+}"""
+
+
+def test_a_full_stop_behind_an_address_is_not_of_it(idle_console: Console) -> None:
+    text = "See https://a.example/b?c=1. Or https://a.example/d, (https://a.example/)!"
+
+    assert idle_console.page.evaluate(LINKED, text) == [
+        "https://a.example/b?c=1",
+        "https://a.example/d",
+        "https://a.example/",
+    ]
+
+
 def test_the_policy_refuses_markup_and_scripts_even_if_the_page_had_a_hole(
-    gateway: SceneGateway, open_console: OpenConsole
+    idle_console: Console, gateway: SceneGateway
 ) -> None:
-    page = open_console(gateway.url).page
+    page = idle_console.page
 
     refused = page.evaluate(
         """() => {
@@ -183,12 +197,9 @@ MANY_EVENTS: Final = """async (count) => {
 
 
 def test_ten_thousand_events_take_little_time_and_leave_a_bounded_page(
-    gateway: SceneGateway, open_console: OpenConsole
+    idle_console: Console,
 ) -> None:
-    console = open_console(gateway.url)
-    console.text("#lamp-text", "connected")
-
-    figures = console.page.evaluate(MANY_EVENTS, 10_000)
+    figures = idle_console.page.evaluate(MANY_EVENTS, 10_000)
 
     assert figures["last"] > 24 * 30
     assert figures["nodes"] < 2_500
@@ -216,11 +227,9 @@ GROWTH: Final = """async (size) => {
 
 
 def test_a_long_paragraph_is_not_drawn_again_each_time_that_it_grows(
-    gateway: SceneGateway, open_console: OpenConsole
+    idle_console: Console,
 ) -> None:
-    console = open_console(gateway.url)
-
-    figures = console.page.evaluate(GROWTH, 100_000)
+    figures = idle_console.page.evaluate(GROWTH, 100_000)
 
     assert figures["told"]
     assert figures["stays"]

@@ -128,32 +128,3 @@ def test_a_conversation_is_taken_back_with_its_files_and_the_other_page_sees_it(
     assert page.locator("#prompt").input_value() == "programme for tonight"
     for console in two:
         console.page.locator(".message").first.wait_for(state="detached")
-
-
-def test_files_that_were_changed_since_are_left_and_what_was_said_meanwhile_is_shown(
-    two: Sequence[Console], gateway: SceneGateway
-) -> None:
-    one, other = two
-    written = gateway.workspace / "programme.md"
-    written.unlink(missing_ok=True)
-    one.say("programme for tonight")
-    one.card.get_by_role("button", name="Allow").click()
-    one.marked("completed")
-    written.write_text("mine\n")
-
-    rewind = one.page.get_by_role("button", name="Rewind here")
-    rewind.first.click()
-    one.text("#rewind-files-text", "The files can't be put back")
-    one.text("#rewind-list", "it has been changed since")
-    assert one.page.locator("#rewind-files").is_disabled()
-    other.say("hello meanwhile")
-    one.text(".message.user", "hello meanwhile")
-    other.text(".message.assistant", "You said: hello meanwhile")
-    go = one.page.locator("#rewind-form").get_by_role("button", name="Rewind")
-    go.click()
-    one.text("#toasts", "The conversation has changed meanwhile")
-    one.text("#rewind-what", "4 messages will be taken back")
-    go.click()
-
-    one.text("#toasts", "4 messages were taken back.")
-    assert written.read_text() == "mine\n"

@@ -6,11 +6,14 @@ from typing import Any, Final
 
 from kit.console_wire import (
     SESSION,
+    SETTINGS,
     RefusalError,
     item,
     message,
     snapshot,
 )
+
+REWIND: Final = "session/rewind"
 
 
 def test_older_messages_are_read_in_pages_and_what_is_in_sight_stays_there(
@@ -283,6 +286,7 @@ def test_a_long_list_is_read_in_pages_and_stays_when_it_is_read_again(
     assert not console.page.locator("#more-sessions").is_visible()
 
     asked = len(played.params_of("session/list"))
+    played.tell({"type": "session/updated", "seq": 101, "settings": SETTINGS})
     played.wait_for("session/list", asked + 1)
     console.page.evaluate("new Promise(requestAnimationFrame)")
 
@@ -294,14 +298,14 @@ def test_who_stands_on_a_row_of_the_list_stays_there_when_it_moves(
     open_played: Any,
 ) -> None:
     def order(_: dict[str, Any]) -> dict[str, Any]:
-        turn = len(played_lists)
-        played_lists.append(turn)
-        ids = ("s1", "s2", "s3") if turn < 2 else ("s3", "s1", "s2")
         return {"sessions": [{**item(), "id": each} for each in ids]}
 
-    played_lists: list[int] = []
-    console, _ = open_played(session__list=order)
+    ids = ["s1", "s2", "s3"]
+    console, played = open_played(session__list=order)
     console.page.locator('.session[data-id="s3"]').focus()
+
+    ids.insert(0, ids.pop())
+    played.tell({"type": "session/updated", "seq": 101, "settings": SETTINGS})
 
     console.page.locator('li:first-child > .session[data-id="s3"]').wait_for()
     assert console.page.evaluate("document.activeElement.dataset.id") == "s3"
@@ -323,18 +327,37 @@ def test_why_a_turn_failed_is_said_though_its_messages_are_taken_back(
     console.text("#state-text", "idle")
 
 
-LINKED: Final = """async (text) => {
-    const { render } = await import("/console/prose.js");
-    return [...render(text).querySelectorAll("a")].map((each) => each.href);
-}"""
+def test_a_rewind_is_looked_at_again_when_something_was_said_meanwhile(
+    open_played: Any,
+) -> None:
+    refused = {"path": "a.md", "action": "refused", "reason": "it has been changed"}
 
+    def rewind(asked: dict[str, Any]) -> dict[str, Any]:
+        gone = ["m2", "m3", "m4"][: 1 if len(played.params_of(REWIND)) == 1 else 3]
+        dry = asked.get("dryRun", False)
+        files = [refused] if asked.get("files") else []
+        told = {"through": "m1", "count": len(gone), "messages": gone, "files": files}
+        return {**told, "commands": 2, "done": not dry}
 
-def test_a_full_stop_behind_an_address_is_not_of_it(open_played: Any) -> None:
-    console, _ = open_played()
-    text = "See https://a.example/b?c=1. Or https://a.example/d, (https://a.example/)!"
+    console, played = open_played(session__rewind=rewind)
+    page = console.page
+    page.locator(".message.user").get_by_role("button", name="Rewind here").click()
+    console.text("#rewind-what", "1 message will be taken back")
+    console.text("#rewind-list", "it has been changed")
+    console.text("#rewind-commands", "What 2 commands did stays done.")
+    assert page.locator("#rewind-files").is_disabled()
+    played.tell({"type": "session/messages_changed", "seq": 101, "message": message(4)})
+    console.text(".message", "Message 4.")
 
-    assert console.page.evaluate(LINKED, text) == [
-        "https://a.example/b?c=1",
-        "https://a.example/d",
-        "https://a.example/",
+    go = page.locator("#rewind-form").get_by_role("button", name="Rewind")
+    go.click()
+    console.text("#toasts", "The conversation has changed meanwhile")
+    console.text("#rewind-what", "3 messages will be taken back")
+    go.click()
+
+    console.text("#toasts", "3 messages were taken back.")
+    # The first message has none before it: it goes to the beginning.
+    look, go_on = {"files": True, "dryRun": True}, {"files": False}
+    assert played.params_of(REWIND) == [
+        {"sessionId": SESSION, **more} for more in (look, look, go_on)
     ]

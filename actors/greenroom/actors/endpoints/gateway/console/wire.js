@@ -115,7 +115,8 @@ export class Wire {
       call.timer = setTimeout(() => this.calls.has(id) && this.drop(), call.limit);
     }
     const { method, params } = call;
-    this.socket.send(JSON.stringify({ jsonrpc: "2.0", id, method, params }));
+    // When it is about to close, what is not sent is treated as what was lost.
+    if (this.socket.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify({ jsonrpc: "2.0", id, method, params }));
   }
 
   #receive(data) {
