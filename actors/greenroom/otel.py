@@ -10,29 +10,27 @@ program's SDK to say. Everything is made of what an engine tells its observers: 
 here is called by a run, and nothing is made when it is not used. Exporting must not
 block the loop: use the SDK's batch processor and its periodic reader.
 
-Spans: ``invoke_agent`` for a run, and below it ``chat`` for each attempt at a request
-and ``execute_tool`` for each call. A turn that paused is several runs, each the root of
-a trace of its own, with the same message id. What was said is only recorded when
-*content* is asked for, cut at 4,000 characters and without what looks like a key.
+Spans: ``invoke_agent`` for a run, and below it ``chat`` for each attempt at a request,
+for each request of a compaction or a reviewer that serves the run, and ``execute_tool``
+for each call. A turn that paused is several runs, each the root of a trace of its own,
+with the same message id and a link to the run before it. What was said is only
+recorded when *content* is asked for, cut at 4,000 characters and without what looks
+like a key.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, final
 
 import attrs
 import msgspec
 from opentelemetry.context import Context
-from opentelemetry.metrics import (
-    Counter,
-    Histogram,
-    Meter,
-    MeterProvider,
-    UpDownCounter,
-    get_meter_provider,
-)
+from opentelemetry.metrics import MeterProvider, get_meter_provider
 from opentelemetry.trace import (
+    Link,
     Span,
+    SpanContext,
     SpanKind,
     Status,
     StatusCode,
@@ -42,11 +40,14 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from greenroom.actors.instruments import Instruments
 from greenroom.actors.kernel import Clock
 from greenroom.protocol import (
     AttemptEnd,
     AttemptStart,
+    FirstChunk,
     ItemId,
+    MessageId,
     Notice,
     PostToolUse,
     PostToolUseFailure,
@@ -56,6 +57,8 @@ from greenroom.protocol import (
     SessionLoaded,
     SessionStart,
     SessionUnloaded,
+    SideRequestEnd,
+    SideRequestStart,
     TurnEnd,
     Usage,
     UserPromptSubmit,
@@ -64,15 +67,14 @@ from greenroom.protocol import (
 
 SCOPE: Final = "greenroom"
 
-TOKEN_BUCKETS: Final = tuple(4**power for power in range(14))
-SECOND_BUCKETS: Final = tuple(0.01 * 2**power for power in range(14))
-"""Both as the conventions have them."""
+KEPT_RUNS: Final = 1_000
+"""Sessions whose last run is kept for the link of the next one; the oldest make way."""
 
 UNSETTLED: Final = "unsettled"
 """``error.type`` of what never told its end: a call that was left behind, a run whose
 end could not be stored."""
 
-Attributes = dict[str, str | int | tuple[str, ...]]
+Attributes = dict[str, str | int | float | tuple[str, ...]]
 
 
 @final
@@ -90,44 +92,8 @@ class OpenTelemetry:
         """See `Telemetry.observe`."""
         tracers = self.tracer_provider or get_tracer_provider()
         meters = self.meter_provider or get_meter_provider()
-        instruments = _Instruments.of(meters.get_meter(SCOPE))
+        instruments = Instruments.of(meters.get_meter(SCOPE))
         return SpanObserver(clock, tracers.get_tracer(SCOPE), instruments, self.content)
-
-
-@final
-@attrs.frozen
-class _Instruments:
-    tokens: Histogram
-    seconds: Histogram
-    turns: Counter
-    retries: Counter
-    sessions: UpDownCounter
-
-    @classmethod
-    def of(cls, meter: Meter) -> _Instruments:
-        return cls(
-            meter.create_histogram(
-                "gen_ai.client.token.usage",
-                "{token}",
-                "tokens of a request",
-                explicit_bucket_boundaries_advisory=TOKEN_BUCKETS,
-            ),
-            meter.create_histogram(
-                "gen_ai.client.operation.duration",
-                "s",
-                "how long a run, a request or a call took",
-                explicit_bucket_boundaries_advisory=SECOND_BUCKETS,
-            ),
-            meter.create_counter(
-                "greenroom.turns", "{turn}", "turns that ended, by their outcome"
-            ),
-            meter.create_counter(
-                "greenroom.retries", "{retry}", "requests that are sent again"
-            ),
-            meter.create_up_down_counter(
-                "greenroom.sessions.open", "{session}", "sessions in memory"
-            ),
-        )
 
 
 @attrs.frozen(eq=False)
@@ -148,6 +114,12 @@ class _Run:
     tools: dict[ItemId, _Open] = attrs.field(factory=dict[ItemId, _Open])
 
 
+@attrs.frozen(eq=False)
+class _Side:
+    of: SideRequestStart
+    open: _Open
+
+
 @final
 @attrs.define(eq=False)
 class SpanObserver:
@@ -155,12 +127,18 @@ class SpanObserver:
 
     _clock: Clock
     _tracer: Tracer
-    _instruments: _Instruments
+    _instruments: Instruments
     _content: bool
     _runs: dict[SessionId, _Run] = attrs.field(
         factory=dict[SessionId, _Run], init=False
     )
     """A session has one run at a time; one that never told its end gives way."""
+    _sides: dict[str, _Side] = attrs.field(factory=dict[str, _Side], init=False)
+    """Requests beside those of a run, by their id."""
+    _before: dict[SessionId, tuple[MessageId, SpanContext]] = attrs.field(
+        factory=dict[SessionId, tuple[MessageId, SpanContext]], init=False
+    )
+    """The last run of each session, and what turn it was of."""
     _sessions: set[SessionId] = attrs.field(factory=set[SessionId], init=False)
     _prompts: dict[SessionId, str] = attrs.field(
         factory=dict[SessionId, str], init=False
@@ -184,8 +162,14 @@ class SpanObserver:
                 self._end_run(notice)
             case AttemptStart():
                 self._begin_attempt(notice)
+            case FirstChunk():
+                self._note_first_chunk(notice)
             case AttemptEnd():
                 self._end_attempt(notice)
+            case SideRequestStart():
+                self._begin_side(notice)
+            case SideRequestEnd():
+                self._end_side(notice)
             case PreToolUse():
                 self._begin_tool(notice)
             case PostToolUse() | PostToolUseFailure():
@@ -195,7 +179,8 @@ class SpanObserver:
 
     def close(self) -> None:
         """See `Observer.close`."""
-        for session_id in list(self._sessions | self._runs.keys()):
+        sides = {side.of.session_id for side in self._sides.values()}
+        for session_id in self._sessions | self._runs.keys() | sides:
             self._unload(session_id)
 
     def _unload(self, session_id: SessionId) -> None:
@@ -217,13 +202,28 @@ class SpanObserver:
             attributes["gen_ai.input.messages"] = _said_by_user(prompt)
         name = f"invoke_agent {begun.agent_id}"
         measured = _model_of(begun, "invoke_agent")
-        opened = self._open(name, SpanKind.INTERNAL, attributes, measured)
+        opened = self._open(
+            name, SpanKind.INTERNAL, attributes, measured, links=self._links(begun)
+        )
         self._runs[begun.session_id] = _Run(begun, opened)
+
+    def _links(self, begun: SessionStart) -> list[Link]:
+        message_id, before = self._before.pop(begun.session_id, (None, None))
+        if before is None or message_id != begun.message_id:
+            return []
+        return [Link(before)]
+
+    def _keep(self, run: _Run) -> None:
+        of = run.of
+        self._before[of.session_id] = of.message_id, run.open.span.get_span_context()
+        if len(self._before) > KEPT_RUNS:
+            del self._before[next(iter(self._before))]
 
     def _end_run(self, ended: RunEnd) -> None:
         run = self._runs.pop(ended.session_id, None)
         if run is None:
             return
+        self._keep(run)
         # A call that was cut off by a cancel has not failed by itself.
         error = None if ended.outcome == "aborted" else UNSETTLED
         self._close_below(run, error)
@@ -239,11 +239,18 @@ class SpanObserver:
         if run is not None:
             self._close_below(run, UNSETTLED)
             self._close(run.open, {}, UNSETTLED)
+        self._close_sides(session_id, UNSETTLED)
 
     def _close_below(self, run: _Run, error: str | None) -> None:
         below = [*run.tools.values(), *([run.attempt] if run.attempt else [])]
         for opened in below:
             self._close(opened, {}, error)
+        self._close_sides(run.of.session_id, error)
+
+    def _close_sides(self, session_id: SessionId, error: str | None) -> None:
+        sides = self._sides
+        for key in [k for k, s in sides.items() if s.of.session_id == session_id]:
+            self._close(sides.pop(key).open, {}, error)
 
     #### Attempts
 
@@ -270,6 +277,41 @@ class SpanObserver:
         if ended.stop_reason is not None:
             attributes["gen_ai.response.finish_reasons"] = (ended.stop_reason,)
         self._close(opened, attributes, ended.error)
+
+    def _note_first_chunk(self, came: FirstChunk) -> None:
+        run = self._runs.get(came.session_id)
+        if run is None or run.attempt is None:
+            return
+        seconds = self._clock.monotonic() - run.attempt.since
+        run.attempt.span.set_attribute("gen_ai.response.time_to_first_chunk", seconds)
+        self._instruments.first_chunk.record(seconds, run.attempt.measured)
+
+    #### Requests beside those of the run
+
+    def _begin_side(self, begun: SideRequestStart) -> None:
+        measured = _model_of(begun, "chat")
+        attributes = measured | {
+            "gen_ai.conversation.id": begun.session_id,
+            "greenroom.purpose": begun.purpose,
+        }
+        run = self._runs.get(begun.session_id)
+        if run is not None and run.of.run_id == begun.run_id:
+            attributes |= self._whose(run.of)
+        else:
+            run = None
+        name = f"chat {begun.model}"
+        opened = self._open(name, SpanKind.CLIENT, attributes, measured, run)
+        self._sides[begun.request_id] = _Side(begun, opened)
+
+    def _end_side(self, ended: SideRequestEnd) -> None:
+        side = self._sides.pop(ended.request_id, None)
+        if side is None:
+            return
+        self._count_tokens(ended.usage, side.open.measured)
+        attributes = _tokens(ended.usage) | {"greenroom.status": ended.status}
+        if ended.stop_reason is not None:
+            attributes["gen_ai.response.finish_reasons"] = (ended.stop_reason,)
+        self._close(side.open, attributes, ended.error)
 
     def _count_tokens(self, usage: Usage | None, measured: Attributes) -> None:
         if usage is None:
@@ -322,13 +364,16 @@ class SpanObserver:
         attributes: Attributes,
         measured: Attributes,
         run: _Run | None = None,
+        links: Sequence[Link] = (),
     ) -> _Open:
         # An empty context: whoever happens to run this task is nobody's parent.
         around = Context()
         if run is not None:
             around = set_span_in_context(run.open.span, around)
         at = _nanoseconds(self._clock.now())
-        span = self._tracer.start_span(name, around, kind, attributes, start_time=at)
+        span = self._tracer.start_span(
+            name, around, kind, attributes, links, start_time=at
+        )
         return _Open(span, self._clock.monotonic(), measured)
 
     def _close(self, opened: _Open, attributes: Attributes, error: str | None) -> None:
@@ -343,7 +388,9 @@ class SpanObserver:
         self._instruments.seconds.record(seconds, measured)
 
 
-def _model_of(begun: SessionStart | AttemptStart, operation: str) -> Attributes:
+def _model_of(
+    begun: SessionStart | AttemptStart | SideRequestStart, operation: str
+) -> Attributes:
     return {
         "gen_ai.operation.name": operation,
         "gen_ai.provider.name": begun.provider,

@@ -29,12 +29,15 @@ from greenroom.protocol import (
     AttemptEnd,
     AttemptStart,
     DiskFullError,
+    FirstChunk,
     MessageId,
     Notice,
     RunEnd,
     RunId,
     SessionId,
     SessionStart,
+    SideRequestEnd,
+    SideRequestStart,
     StorageError,
     Usage,
 )
@@ -229,12 +232,126 @@ async def test_a_turn_that_pauses_is_a_trace_for_each_run_and_one_turn(
         "completed",
     ]
     assert len({run.context.trace_id for run in runs if run.context}) == 3
+    # Each is linked to the one before it, and the first to none.
+    linked = [[link.context.span_id for link in run.links] for run in runs]
+    assert linked == [[], [span_id(runs[0])], [span_id(runs[1])]]
     assert len({of(run, "greenroom.message.id") for run in runs}) == 1
     (turns,) = collector.metrics()["greenroom.turns"]
     assert (turns.value, dict(turns.attributes)) == (
         1,
         {"greenroom.outcome": "completed"},
     )
+
+
+async def test_another_turn_is_linked_to_none(
+    tmp_path: Path, collector: Collector
+) -> None:
+    async with open_stage(
+        tmp_path, replies(DONE, DONE), telemetry=collector.telemetry
+    ) as stage:
+        for text in ("one", "two"):
+            await stage.session.prompt(text)
+    assert [list(run.links) for run in named(collector.spans, "invoke")] == [[], []]
+
+
+#### Requests beside those of a run
+
+
+async def test_a_review_is_a_request_below_the_run_that_it_serves(
+    tmp_path: Path, collector: Collector
+) -> None:
+    allows = [Say('{"decision": "auto_allow"}'), Use(50, 5), Halt()]
+    async with open_stage(
+        tmp_path,
+        replies(ASK, allows, DONE),
+        Probe(permission="write it"),
+        telemetry=collector.telemetry,
+        permission_mode="auto_approve",
+    ) as stage:
+        await stage.session.prompt("go")
+    (run,) = named(collector.spans, "invoke_agent")
+    reviews = [s for s in collector.spans if of(s, "greenroom.purpose")[0] == "review"]
+    (review,) = reviews
+    assert parent(review) == span_id(run)
+    names = ("gen_ai.operation.name", "gen_ai.usage.input_tokens", "greenroom.run.id")
+    assert of(review, *names) == ("chat", 50, of(run, "greenroom.run.id")[0])
+    assert of(review, "greenroom.status", "error.type") == ("completed", None)
+    tokens = collector.metrics()["gen_ai.client.token.usage"]
+    assert sum(point.sum for point in tokens) == 300 + 20 + 50 + 5 + 400 + 4
+
+
+async def test_a_review_that_is_stopped_or_fails_ends_its_span(
+    tmp_path: Path, collector: Collector
+) -> None:
+    fails = [Fail("no", code="bad_key", status=401)]
+    script = replies(ASK, fails, ASK, [Hang()])
+    async with open_stage(
+        tmp_path,
+        script,
+        Probe(permission="write it"),
+        telemetry=collector.telemetry,
+        permission_mode="auto_approve",
+    ) as stage:
+        for _ in range(2):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(stage.session.prompt, "go")
+                await trio.testing.wait_all_tasks_blocked()
+                await stage.session.cancel()
+    reviews = [s for s in collector.spans if of(s, "greenroom.purpose")[0] == "review"]
+    told = [of(review, "greenroom.status", "error.type") for review in reviews]
+    assert told[0] == ("error", "bad_key")
+    assert told[1] == ("aborted", None)
+
+
+async def test_a_compaction_of_the_user_s_is_requests_of_its_own(
+    tmp_path: Path, collector: Collector
+) -> None:
+    summary = [Say("## Goal\nA summary of what was said."), Use(900, 30), Halt()]
+    async with open_stage(
+        tmp_path, replies(*[DONE] * 3, summary), telemetry=collector.telemetry
+    ) as stage:
+        for text in ("one", "two", "three"):
+            await stage.session.prompt(f"{text} " * 400)
+        done = await stage.session.compact()
+        assert done.outcome == "summarized"
+    (span,) = [s for s in collector.spans if of(s, "greenroom.purpose")[0]]
+    assert span.name == "chat default"
+    assert parent(span) is None
+    assert of(span, "greenroom.purpose", "gen_ai.conversation.id") == (
+        "compaction",
+        stage.session.id,
+    )
+    assert of(span, "gen_ai.usage.input_tokens", "greenroom.status") == (
+        900,
+        "completed",
+    )
+
+
+def test_a_side_request_is_below_its_run_alone_and_ends_with_it(
+    collector: Collector,
+) -> None:
+    observer = collector.telemetry.observe(HandClock(1_000.0))
+    of_all: dict[str, Any] = {
+        "session_id": SessionId("s"),
+        "run_id": RunId("r"),
+        "message_id": MessageId("m"),
+    }
+    side: dict[str, Any] = {"purpose": "compaction", "provider": "p", "model": "m"}
+    observer.told(SessionStart(**of_all, agent_id="a", provider="p", model="m"))
+    observer.told(SideRequestStart(**of_all, request_id="1", **side))
+    stranger = of_all | {"run_id": RunId("another")}
+    observer.told(SideRequestStart(**stranger, request_id="2", **side))
+    end: dict[str, Any] = {"outcome": "error", "reason": "x", "user_stop": False}
+    observer.told(RunEnd(**of_all, **end))
+    observer.told(
+        SideRequestEnd(session_id=SessionId("s"), request_id="1", status="completed")
+    )
+    observer.told(SideRequestStart(session_id=SessionId("t"), request_id="3", **side))
+    observer.close()
+    (run,) = named(collector.spans, "invoke_agent")
+    chats = named(collector.spans, "chat")
+    assert [parent(chat) for chat in chats] == [span_id(run), None, None]
+    assert {of(chat, "error.type") for chat in chats} == {("unsettled",)}
 
 
 #### Metrics
@@ -272,10 +389,52 @@ async def test_tokens_durations_retries_turns_and_sessions_are_measured(
         ("execute_tool", None): 1,
         ("invoke_agent", None): 1,
     }
+    # What failed before its first piece has none.
+    (first,) = told["gen_ai.client.operation.time_to_first_chunk"]
+    assert first.count == 2
     assert [point.value for point in told["greenroom.retries"]] == [1]
     assert [point.value for point in told["greenroom.turns"]] == [1]
     # What was open when the engine ended is not open any more.
     assert [p.value for p in collector.metrics()["greenroom.sessions.open"]] == [0]
+
+
+def test_metrics_have_the_units_and_buckets_of_the_conventions(
+    collector: Collector,
+) -> None:
+    observer = collector.telemetry.observe(HandClock(1_000.0))
+    of_all: dict[str, Any] = {
+        "session_id": SessionId("s"),
+        "run_id": RunId("r"),
+        "message_id": MessageId("m"),
+    }
+    model: dict[str, Any] = {"provider": "p", "model": "m"}
+    request: dict[str, Any] = {"request_seq": 1, "attempt": 1}
+    observer.told(SessionStart(**of_all, agent_id="a", **model))
+    observer.told(AttemptStart(**of_all, **request, **model))
+    observer.told(FirstChunk(session_id=SessionId("s"), run_id=RunId("r")))
+    side: dict[str, Any] = {"request_id": "1", "purpose": "review"}
+    observer.told(SideRequestStart(**of_all, **side, **model))
+    usage = Usage(input=1, output=2, total=3)
+    observer.told(
+        SideRequestEnd(
+            session_id=SessionId("s"), request_id="1", status="completed", usage=usage
+        )
+    )
+    observer.close()
+    data = collector.reader.get_metrics_data()
+    assert data is not None
+    (scope,) = data.resource_metrics[0].scope_metrics
+    units = {metric.name: metric.unit for metric in scope.metrics}
+    points = collector.metrics()
+    known = {
+        "gen_ai.client.token.usage": ("{token}", 1, 4, 67_108_864),
+        "gen_ai.client.operation.duration": ("s", 0.01, 0.02, 81.92),
+        "gen_ai.client.operation.time_to_first_chunk": ("s", 0.001, 0.005, 10.0),
+    }
+    for name, (unit, *bounds) in known.items():
+        found = points[name][0].explicit_bounds
+        assert units[name] == unit
+        assert [*found[:2], found[-1]] == pytest.approx(bounds)
 
 
 #### Content
@@ -389,6 +548,8 @@ def test_spans_and_durations_have_the_engine_s_time(collector: Collector) -> Non
     observer.told(SessionStart(**of_all, agent_id="a", **model))
     clock.time = 1_001.0
     observer.told(AttemptStart(**of_all, **request, **model))
+    clock.time = 1_001.5
+    observer.told(FirstChunk(session_id=SessionId("s"), run_id=RunId("r")))
     clock.time = 1_003.5
     usage = Usage(input=1, output=2, total=3, cache_read=1)
     observer.told(
@@ -409,5 +570,9 @@ def test_spans_and_durations_have_the_engine_s_time(collector: Collector) -> Non
     assert (chat.start_time, chat.end_time) == (1_001_000_000_000, 1_003_500_000_000)
     assert (run.start_time, run.end_time) == (1_000_000_000_000, 1_003_500_000_000)
     assert of(chat, "gen_ai.usage.cache_read.input_tokens") == (1,)
-    points = collector.metrics()["gen_ai.client.operation.duration"]
+    assert of(chat, "gen_ai.response.time_to_first_chunk") == (0.5,)
+    told = collector.metrics()
+    (first,) = told["gen_ai.client.operation.time_to_first_chunk"]
+    assert (first.sum, first.attributes["gen_ai.request.model"]) == (0.5, "m")
+    points = told["gen_ai.client.operation.duration"]
     assert sorted(point.sum for point in points) == [2.5, 3.5]

@@ -264,9 +264,12 @@ from ._messages import (
 from ._notices import (
     AttemptEnd as AttemptEnd,
     AttemptStart as AttemptStart,
+    FirstChunk as FirstChunk,
     Notice as Notice,
     SessionLoaded as SessionLoaded,
     SessionUnloaded as SessionUnloaded,
+    SideRequestEnd as SideRequestEnd,
+    SideRequestStart as SideRequestStart,
     TurnEnd as TurnEnd,
 )
 from ._pairing import sendable_arguments as sendable_arguments

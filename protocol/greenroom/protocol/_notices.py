@@ -6,6 +6,8 @@ it is told at once, in the task that speaks, and so it must neither wait nor rai
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from ._hooks import HookEvent
@@ -38,6 +40,13 @@ class AttemptStart(msgspec.Struct, frozen=True, kw_only=True):
     model: str
 
 
+class FirstChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """The first of what an attempt's reply is made of has come."""
+
+    session_id: SessionId
+    run_id: RunId
+
+
 class AttemptEnd(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it, as the tape has it or is about to."""
 
@@ -56,6 +65,31 @@ class AttemptEnd(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None
 
 
+class SideRequestStart(msgspec.Struct, frozen=True, kw_only=True):
+    """A model is asked beside the requests of a run: for a summary, or for a review."""
+
+    session_id: SessionId
+    request_id: str
+    purpose: Literal["compaction", "review"]
+    run_id: RunId | None = None
+    """The run that it serves; ``None``: the user has asked for the compaction."""
+    message_id: MessageId | None = None
+    provider: str
+    model: str
+
+
+class SideRequestEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    session_id: SessionId
+    request_id: str
+    status: Literal["completed", "error", "aborted"]
+    stop_reason: str | None = None
+    error: str | None = None
+    """The code of its failure."""
+    usage: Usage | None = None
+
+
 class TurnEnd(msgspec.Struct, frozen=True, kw_only=True):
     """A turn is over: its message is finished, whatever it came to."""
 
@@ -65,6 +99,14 @@ class TurnEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Notice = (
-    HookEvent | SessionLoaded | SessionUnloaded | AttemptStart | AttemptEnd | TurnEnd
+    HookEvent
+    | SessionLoaded
+    | SessionUnloaded
+    | AttemptStart
+    | FirstChunk
+    | AttemptEnd
+    | SideRequestStart
+    | SideRequestEnd
+    | TurnEnd
 )
 """Everything that an observer is told."""

@@ -53,7 +53,14 @@ from greenroom.protocol.context import (
 )
 from greenroom.storage import MODEL_CALLED
 
-from ._strategy import Condensed, CondenseJob, ModelCall, Strategy, SummaryModel
+from ._strategy import (
+    Condensed,
+    CondenseJob,
+    ModelCall,
+    Strategy,
+    SummaryModel,
+    unheard,
+)
 
 _LOG: Final = logging.getLogger("greenroom.context")
 
@@ -150,6 +157,8 @@ class Compactor:
     """Charges whoever a request was made for, and returns with how much."""
     message_id: MessageId | None = None
     """The turn that it is part of; ``None``: the user has asked for it."""
+    begins: Callable[[str, str], None] = unheard
+    """Told of each request before it is sent: its provider and its model."""
 
     async def compact(self, work: CompactionWork) -> Compacted:
         """Hide what *work* has to hide, and say what came of it.
@@ -205,6 +214,7 @@ class Compactor:
             focus=work.focus,
             models=work.models,
             note=note,
+            begins=self.begins,
         )
         try:
             return await self.strategy.condense(job)

@@ -55,6 +55,10 @@ class ModelCall:
     stop_reason: str | None = None
 
 
+def unheard(provider: str, model: str) -> None:
+    """Tell nobody of a request."""
+
+
 @attrs.frozen
 class CondenseJob:
     """What is to be told, and what with."""
@@ -71,6 +75,9 @@ class CondenseJob:
     """Those that may be asked, the preferred one first."""
     note: Callable[[ModelCall], None]
     """Told of each request when it has ended, however."""
+    begins: Callable[[str, str], None] = unheard
+    """Told of each request before it is sent: its provider and its model. Of one that
+    was not told there is no span."""
 
 
 @attrs.frozen

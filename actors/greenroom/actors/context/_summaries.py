@@ -172,6 +172,7 @@ class _Summary:
         if self.model.gate is not None:
             await self.model.gate.enter(lambda until: None)
         reply = _Reply()
+        self.job.begins(self.model.provider.id, self.model.model)
         try:
             async with self.model.provider.stream(request) as events:
                 async for event in events:

@@ -15,6 +15,7 @@ from greenroom.protocol import (
     Fact,
     FactKind,
     FailureClass,
+    FirstChunk,
     GreenroomError,
     MessageId,
     ProviderFailure,
@@ -188,6 +189,11 @@ def attempt_start(identity: AttemptIdentity, counters: Counters) -> AttemptStart
         provider=identity.provider,
         model=identity.model,
     )
+
+
+def first_chunk(identity: AttemptIdentity) -> FirstChunk:
+    """Return what observers are told when the reply begins."""
+    return FirstChunk(session_id=identity.session_id, run_id=identity.run_id)
 
 
 def attempt_end(

@@ -70,6 +70,7 @@ from ._attempt import (
     attempt_end,
     attempt_fact,
     attempt_start,
+    first_chunk,
     is_counted,
     pressure_fact,
     told_failure,
@@ -305,6 +306,8 @@ class Attempts:
                 # The first one is the cause; what follows it is its consequence.
                 attempt.failure = attempt.failure or event
             case _ if attempt.stop is None:
+                if not attempt.committed:
+                    self.ports.tell_hooks(first_chunk(self.identity))
                 attempt.committed = True
                 self.deliver(event)
             case _:

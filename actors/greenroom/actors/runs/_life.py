@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, final
 
 import attrs
@@ -21,6 +22,7 @@ from greenroom.actors.backend import (
     RunPorts,
 )
 from greenroom.actors.kernel import Context
+from greenroom.actors.observers import SideRequests
 from greenroom.protocol import (
     ChatMessage,
     Counters,
@@ -219,6 +221,15 @@ def make_batch(run: Run, conversation: Callable[[], Sequence[ChatMessage]]) -> B
         ctx.ids.random,
         ports.gate,
         run.progress.spend,
+        partial(
+            SideRequests,
+            ports.tell_hooks,
+            ctx.ids.uuid,
+            "review",
+            plan.session_id,
+            plan.run_id,
+            plan.message.id,
+        ),
     )
     calls = CallBlocks(plan, ports.watchers, run.active.draft)
     operations = ReaperOperations(ctx)

@@ -9,7 +9,8 @@ history in memory follows what is on the tape.
 
 from __future__ import annotations
 
-from typing import Any, final
+from collections.abc import Mapping
+from typing import Any, Final, Literal, final
 
 import attrs
 import msgspec
@@ -35,6 +36,7 @@ from greenroom.actors.kernel import (
     ReplySlot,
     Request,
 )
+from greenroom.actors.observers import SideRequests
 from greenroom.actors.providers import ACP_PROVIDER
 from greenroom.protocol import (
     Fact,
@@ -60,6 +62,12 @@ from greenroom.storage import Reader
 
 from ._messages import TurnFailedError, TurnRefusedError
 from ._session import Compacting, Session
+
+_STATUSES: Final[Mapping[str, Literal["completed", "error", "aborted"]]] = {
+    "completed": "completed",
+    "failed": "error",
+    "aborted": "aborted",
+}
 
 
 @attrs.frozen
@@ -112,14 +120,26 @@ class SessionCompaction:
             pinned=session.history.pinned,
             focus=focus,
         )
+        requests = self._requests(active)
+
+        def bill(call: ModelCall) -> Spent:
+            requests.end(
+                _STATUSES[call.status],
+                usage=call.usage,
+                stop_reason=call.stop_reason,
+                error="provider_error" if call.status == "failed" else None,
+            )
+            return self._bill(call, active)
+
         compactor = Compactor(
             self.setup.strategy,
             session.ports.record,
             self._expect,
             self.setup.ids.uuid,
             self.setup.now,
-            lambda call: self._bill(call, active),
+            bill,
             None if active is None else active.plan.message.id,
+            requests.begin,
         )
         session.hub.waiting("compaction", trio.current_time() + SUMMARY_SECONDS)
         try:
@@ -130,6 +150,15 @@ class SessionCompaction:
             await self._follow_tape()
             self.setup.applied(session.id, settings)
         return done
+
+    def _requests(self, active: ActiveRun | None) -> SideRequests:
+        tell, new_id = self.session.ports.tell_hooks, self.setup.ids.uuid
+        scope = self.session.id
+        if active is None:
+            return SideRequests(tell, new_id, "compaction", scope)
+        plan = active.plan
+        whose = scope, plan.run_id, plan.message.id
+        return SideRequests(tell, new_id, "compaction", *whose)
 
     def _bill(self, call: ModelCall, active: ActiveRun | None) -> Spent:
         usage = call.usage
