@@ -95,7 +95,7 @@ def idle_console(gateway: SceneGateway, chromium: Any) -> Iterator[Console]:
 def consoles(chromium: Any) -> Iterator[OpenConsole]:
     """Open consoles of *chromium*; at the end no script of theirs has failed."""
     problems: list[str] = []
-    contexts: list[Any] = []
+    opened: list[Any] = []
 
     def note(told: Any) -> None:
         known = "WebSocket connection", "requires 'TrustedHTML'"
@@ -117,10 +117,11 @@ def consoles(chromium: Any) -> Iterator[OpenConsole]:
             usual |= {"reduced_motion": "reduce"}
             context = chromium.new_context(**(usual | options))
             context.set_default_timeout(PATIENCE_MS)
-            contexts.append(context)
+            opened.append(context)
         else:
             context = beside.page.context
         page = context.new_page()
+        opened.append(page)
         page.on("request", ours)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", note)
@@ -128,19 +129,21 @@ def consoles(chromium: Any) -> Iterator[OpenConsole]:
         return Console(page)
 
     yield open_console
-    for context in contexts:
-        context.close()
+    for each in reversed(opened):
+        each.close()
     assert problems == []
 
 
 @pytest.fixture
-def open_played(gateway: SceneGateway, open_console: OpenConsole) -> Any:
+def open_played(
+    gateway: SceneGateway, idle_console: Console, open_console: OpenConsole
+) -> Any:
     """Open the console with its session, of a gateway that the test plays."""
 
     def open_played(**answers: Any) -> tuple[Console, PlayedGateway]:
         named = {name.replace("__", "/"): answer for name, answer in answers.items()}
         played = PlayedGateway(named)
-        console = open_console("about:blank")
+        console = open_console("about:blank", beside=idle_console)
         played.play(console.page)
         console.page.goto(f"{gateway.url}#/session/{SESSION}")
         console.text("#title", "Played")
