@@ -175,6 +175,13 @@ def test_images_are_chosen_pasted_and_dropped_bounded_and_shown_where_they_were_
     assert tray.count() == 0
     page.reload()
     shown.wait_for()
+    # Taken back, it can be sent again as it was.
+    page.locator(".message.user").get_by_role("button", name="Rewind here").press(
+        "Enter"
+    )
+    page.locator("#rewind-form .primary").click()
+    tray.wait_for()
+    assert page.locator("#prompt").input_value() == "hello dot"
 
 
 LARGE: Final = """async () => {

@@ -44,8 +44,9 @@ export class Composer {
     this.#grow();
   }
 
-  /** Put `text` into the box, behind what is written there. */
-  add(text) {
+  /** Put `text` and images into the box, behind what is there. */
+  add(text, images = []) {
+    if (images.length) this.tray.set([...this.tray.images, ...images]);
     this.prompt.value = [this.prompt.value, text].filter((each) => each.trim()).join("\n\n");
     this.#grow();
   }

@@ -29,8 +29,8 @@ const app = {
   act, say, complain, openSession, closeSession, showMessage, drawEmpty,
   showEnd: () => transcript.end(),
   loadOlder,
-  writeAgain(text) {
-    composer.add(text);
+  writeAgain(text, images) {
+    composer.add(text, images);
     byId("prompt").focus();
   },
   newSession: (agentId) => dialogs.newSession(agentId),

@@ -2,11 +2,12 @@
 // said, before anything is done.
 
 import { byId, clean, count, h, oneLine, replace, setText } from "./dom.js";
+import { isImage } from "./images.js";
 import { diffView } from "./prose.js";
 
 const ACTIONS = { restore: "put back", remove: "removed", unchanged: "as it was", refused: "can't be put back" };
 
-/** `app` has `model`, `call`, `act`, `say`, `complain`, `writeAgain(text)`. */
+/** `app` has `model`, `call`, `act`, `say`, `complain`, `writeAgain(text, images)`. */
 export class RewindDialog {
   constructor(app) {
     this.app = app;
@@ -80,17 +81,17 @@ export class RewindDialog {
       return;
     }
     asked.wait = true;
-    const said = asked.message.role === "user" ? textOf(asked.message) : "";
+    const said = asked.message.role === "user" ? [...asked.message.blocks.values()] : [];
     const told = await this.app.act("rewind", "session/rewind", { ...this.#params, files: byId("rewind-files").checked });
     asked.wait = false;
     if (this.asked !== asked || !told) return;
     this.dialog.close();
     this.app.say(`${count(told.count, "message")} ${told.count === 1 ? "was" : "were"} taken back.`);
-    if (this.app.model === asked.model) this.app.writeAgain(said);
+    if (this.app.model === asked.model) this.app.writeAgain(textOf(said), said.filter(isImage).map((image) => ({ ...image, name: "the image" })));
   }
 }
 
-const textOf = (message) => [...message.blocks.values()].filter((block) => block.type === "text").map((block) => block.text).join("\n\n");
+const textOf = (blocks) => blocks.filter((block) => block.type === "text").map((block) => block.text).join("\n\n");
 
 function fileRow({ path, action, reason, diff }, folder) {
   return h("li", { data: { action } },
