@@ -191,9 +191,11 @@ async def test_every_part_of_a_prompt_reaches_the_model(tmp_path):
     ],
 )
 async def test_a_prompt_that_is_none_is_refused_and_the_next_is_not(tmp_path, prompt):
-    async with connected(tmp_path, replies(DONE)) as (_, client, session_id):
+    async with connected(tmp_path, replies(DONE)) as (stage, client, session_id):
         bad = await client.call("session/prompt", sessionId=session_id, prompt=prompt)
         assert error_code(bad) == -32602
+        # It has not named the session, either.
+        assert {s.settings.title for s in await stage.engine.sessions()} == {"New Chat"}
         assert stop_reason(await client.prompt(session_id)) == "end_turn"
 
 

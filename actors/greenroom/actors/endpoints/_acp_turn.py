@@ -1,9 +1,10 @@
 """One ``session/prompt``, from its parts to its stop reason.
 
-Four tasks: one prompts, one tells the client what happens, one puts what waits to the
-user, one stops the turn when the client wants it. The first ends the others. The turn
-can be cancelled from the moment it exists, before any of them has begun. A client that
-leaves takes the two with it that are for it alone.
+Five tasks: one prompts, one tells the client what happens, one puts what waits to the
+user, one stops the turn when the client wants it, and one names the session after what
+was taken in first. The first ends the others. The turn can be cancelled from the moment
+it exists, before any of them has begun. A client that leaves takes the two with it that
+are for it alone.
 
 Order, as the client sees it: updates, with a permission request after the update that
 announces its call; the end of every announced call; then the one response, which the
@@ -30,6 +31,7 @@ from greenroom.protocol import (
     InteractionError,
     InteractionSettled,
     MessageId,
+    MessagesChanged,
     Other,
     StatusChanged,
     StreamCompleted,
@@ -84,6 +86,9 @@ class AcpTurn:
     """Cancelling `run` does not stop the turn."""
     _wanted_stop: trio.Event = attrs.field(factory=trio.Event, init=False)
     _following: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _taken: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Something was said in the session since it is watched."""
+    _entitled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set at each event; replaced by whoever waits for the next."""
     _working: bool = attrs.field(default=False, init=False)
@@ -120,7 +125,12 @@ class AcpTurn:
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
-                    for work in (self._attend, self._stop, self._prompt):
+                    for work in (
+                        self._attend,
+                        self._stop,
+                        self._entitle,
+                        self._prompt,
+                    ):
                         nursery.start_soon(self._guarded, work)
             if self._failure is not None:
                 # A question that nobody is asked any more would bar the next prompt.
@@ -169,17 +179,24 @@ class AcpTurn:
 
     async def _prompt(self) -> None:
         await self._following.wait()
-        if self.title:
-            await self.session.configure(title=self.title)
         if not self._wanted_stop.is_set():
             # With the first hop of what is said (PER-08).
             self._result = await self.session.prompt(
                 self.parts, detached=self.detached, endpoint="acp"
             )
+            self._taken.set()
+            await self._entitled.wait()
             with trio.move_on_after(CATCH_UP_SECONDS):
                 while not self._left and self._ended != self._result.message.id:
                     await self._next_event()
         self._scope.cancel()
+
+    async def _entitle(self) -> None:
+        # A prompt that is refused names nothing.
+        await self._taken.wait()
+        if self.title:
+            await self.session.configure(title=self.title)
+        self._entitled.set()
 
     async def _stop(self) -> None:
         await self._wanted_stop.wait()
@@ -213,6 +230,8 @@ class AcpTurn:
                 self._ended = message.id
             case StatusChanged(state="generating"):
                 self._working = True
+            case MessagesChanged():
+                self._taken.set()
             case InteractionSettled(interaction_id=settled):
                 if self._asked is not None and self._asked[0] == settled:
                     # Somebody else has answered; the request is withdrawn.
