@@ -11,6 +11,7 @@ from kit.gateway import bare_gateway, connected, raw_answer, served
 from kit.rehearsal import open_stage, replies
 from trio.testing import wait_all_tasks_blocked
 
+from greenroom.actors.endpoints.gateway import _gateway
 from greenroom.gateway import open_gateway
 
 HOST = "Host: localhost\r\n"
@@ -109,6 +110,24 @@ async def test_no_extension_is_agreed_whatever_is_offered(tmp_path):
         answer = await raw_answer(gateway, request.encode())
     assert status(answer) == 101
     assert b"extensions" not in answer.lower()
+
+
+async def test_no_ping_comes_before_the_answer_to_the_handshake(tmp_path, monkeypatch):
+    shake_hands = _gateway._shake_hands
+    request = f"GET /acp HTTP/1.1\r\n{HOST}{UPGRADE}\r\n"
+    async with (
+        open_stage(tmp_path, replies()) as stage,
+        served(stage.engine) as gateway,
+    ):
+
+        async def late(*arguments):
+            assert gateway.connections == 1
+            await gateway._ping_all()
+            return await shake_hands(*arguments)
+
+        monkeypatch.setattr(_gateway, "_shake_hands", late)
+        answer = await raw_answer(gateway, request.encode())
+    assert answer.startswith(b"HTTP/1.1 101 ")
 
 
 ENDS = ("in the head", "an answer", "after the upgrade", "in a frame")

@@ -16,6 +16,7 @@ import pytest
 from greenroom.testing import Halt, RehearsalProvider, Say
 
 SNIPPETS = Path(__file__).parents[3] / "docs" / "snippets"
+PATIENCE = 30.0
 
 
 def test_the_example_for_asyncio_runs(
@@ -55,7 +56,8 @@ class Exchange:
         """Return what comes up to the event named *until*, whole."""
         text = ""
         while f"event: {until}\n" not in text or not text.endswith("\n\n"):
-            text += (await self.body.get()).decode()
+            part = await asyncio.wait_for(self.body.get(), PATIENCE)
+            text += part.decode()
         return text.splitlines()
 
 

@@ -348,7 +348,7 @@ class Gateway:
         for number, connection in enumerate(tuple(self._connections.values()), 1):
             if trio.current_time() - connection.stream.heard_at > SILENT_SECONDS:
                 connection.close(CloseCode.TIMED_OUT, "nothing was heard")
-            else:
+            elif connection.stream.is_upgraded:
                 connection.stream.outbox.put(ping)
             if number % _PINGS_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()

@@ -61,6 +61,11 @@ class WebSocketStream(trio.abc.Stream):
     _is_over: bool = attrs.field(default=False, init=False)
     """Nothing more comes."""
 
+    @property
+    def is_upgraded(self) -> bool:
+        """Whether frames may be sent: the answer to the handshake is on its way."""
+        return self._upgrade is None
+
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Return what comes next; see `trio.abc.ReceiveStream`."""
         if self._head:
@@ -109,7 +114,7 @@ class WebSocketStream(trio.abc.Stream):
 
         Nobody else may receive any more. It takes no longer than `CLOSE_SECONDS`.
         """
-        if self._upgrade is None and not (self.has_said_goodbye or self._is_over):
+        if self.is_upgraded and not (self.has_said_goodbye or self._is_over):
             self.outbox.put_last(_goodbye(code, why))
         self.outbox.seal()
         try:
