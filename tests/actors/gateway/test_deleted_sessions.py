@@ -182,3 +182,52 @@ async def test_what_comes_while_a_session_is_deleted_has_an_answer_that_says_so(
                 lambda asked=asked: asked | {"reason": "deleted"} in client.told(ENDED)
             )
         assert {each["reason"] for each in client.told(ENDED)} == {"deleted"}
+
+
+@attrs.define(eq=False)
+class HeldRelease:
+    """A session's record that is let go only when a gate opens."""
+
+    inner: Any
+    reached: trio.Event = attrs.field(factory=trio.Event)
+    gate: trio.Event = attrs.field(factory=trio.Event)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def release(self) -> None:
+        self.reached.set()
+        await self.gate.wait()
+        await self.inner.release()
+
+
+@pytest.mark.parametrize("late", ["session/move", "prompt", "session/configure"])
+async def test_what_comes_while_a_session_is_put_away_is_done_behind_it(
+    tmp_path: Path, late: str
+) -> None:
+    async with open_desk(tmp_path, DONE) as desk:
+        client, scope = desk.clients[0], {"sessionId": desk.scope}
+        made = await client.call("_greenroom/agent/add", name="Other")
+        more: dict[str, Any] = {
+            "session/move": {"agent": made["agent"]["id"]},
+            "prompt": {"content": "late", "commandId": "late"},
+            "session/configure": {"changes": {"title": "Late"}},
+        }[late]
+        loaded = desk.stage.session._sessions.loaded(desk.stage.session.id)
+        assert loaded is not None
+        held = HeldRelease(loaded.session.ports.record)
+        loaded.session.ports = attrs.evolve(loaded.session.ports, record=held)
+        archive = await client.request(
+            "_greenroom/session/archive", **scope, archived=True
+        )
+        await held.reached.wait()
+        asked = await client.request(f"_greenroom/{late}", **scope, **more)
+        await wait_all_tasks_blocked()
+        held.gate.set()
+        assert "result" in await client.response(asked)
+        archived = await client.response(archive)
+        if "error" in archived:
+            # It was loaded again before it could be put away.
+            assert code_of(archived) == "session_held"
+            archived = await desk.ask(0, "session/archive", archived=True)
+        assert archived["result"]["session"]["archivedAt"]
