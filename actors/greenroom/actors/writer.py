@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, Protocol, TypeVar, final
+from typing import Any, Final, TypeVar, final
 
 import attrs
 import outcome
@@ -27,6 +27,15 @@ import trio
 
 from greenroom.protocol import StorageError
 from greenroom.storage import Piece, Settled
+
+from ._inline_writer import (
+    INDEX_BATCH,
+    INDEX_PIECE,
+    InlineWriter as InlineWriter,
+    WritableStore as WritableStore,
+    as_outcome,
+    tell,
+)
 
 T = TypeVar("T")
 
@@ -42,36 +51,11 @@ CLOSE_SECONDS: Final = 10.0
 _QUIET_SECONDS: Final = 0.05
 """A pause longer than this between pieces is used for indexing."""
 
-_INDEX_BATCH: Final = 200
 _INDEX_SECONDS: Final = 0.5
 _SMALL_LOG_BYTES: Final = 4 << 20
 _STILL_READ: Final = (
     "the log of the database can't be emptied while somebody reads what is in it"
 )
-
-
-class WritableStore(Protocol):
-    """What the writer needs of a store."""
-
-    def run_group(self, pieces: Sequence[Piece]) -> list[Settled]:
-        """See `Store.run_group`."""
-        ...
-
-    def index_pending(self, limit: int = ...) -> int:
-        """See `Store.index_pending`."""
-        ...
-
-    def checkpoint(self) -> bool:
-        """See `Store.checkpoint`."""
-        ...
-
-    def log_bytes(self) -> int:
-        """See `Store.log_bytes`."""
-        ...
-
-    def close(self) -> None:
-        """See `Reader.close`."""
-        ...
 
 
 class WriterClosedError(StorageError):
@@ -182,8 +166,8 @@ class Writer:
         task = trio.lowlevel.current_task()
 
         def resume(settled: Settled) -> None:
-            _tell(settled, told)
-            trio.lowlevel.reschedule(task, _as_outcome(settled))
+            tell(settled, told)
+            trio.lowlevel.reschedule(task, as_outcome(settled))
 
         self._jobs.put(_Job(piece, resume))
         return await trio.lowlevel.wait_task_rescheduled(_refuse_abort)
@@ -233,7 +217,7 @@ class Writer:
 
     async def flush(self) -> None:
         """Return when everything that is on disk now can be found by search."""
-        while await self.submit(_INDEX_PIECE):
+        while await self.submit(INDEX_PIECE):
             pass
 
     def statistics(self) -> WriterStatistics:
@@ -387,7 +371,7 @@ class Writer:
         try:
             self._indexed_at = time.monotonic()
             self._log_bytes = self._store.log_bytes()
-            if self._store.index_pending(_INDEX_BATCH):
+            if self._store.index_pending(INDEX_BATCH):
                 return True
             problem = None
             if self._log_bytes > _SMALL_LOG_BYTES:
@@ -410,36 +394,6 @@ class Writer:
             self._loop.run_sync_soon(sync_fn, *args)
 
 
-@final
-@attrs.define(eq=False)
-class InlineWriter:
-    """A writer without a thread: each piece is a group, run on the loop at once.
-
-    For a store in memory, and for tests on a mock clock, which can't see a thread.
-    """
-
-    _store: WritableStore
-
-    async def submit(
-        self, piece: Piece, told: Callable[[Any], object] | None = None
-    ) -> Any:  # noqa: ANN401 - the piece's value
-        """See `Writer.submit`."""
-        await trio.lowlevel.checkpoint()
-        (settled,) = self._store.run_group([piece])
-        _tell(settled, told)
-        return _as_outcome(settled).unwrap()
-
-    def submit_soon(self, piece: Piece, settled: Callable[[Settled], object]) -> None:
-        """See `Writer.submit_soon`."""
-        (result,) = self._store.run_group([piece])
-        settled(result)
-
-    async def flush(self) -> None:
-        """See `Writer.flush`."""
-        while await self.submit(_INDEX_PIECE):
-            pass
-
-
 @asynccontextmanager
 async def open_writer(store: WritableStore) -> AsyncGenerator[Writer]:
     """Give *store* to a writer thread; closed with it, what was accepted first."""
@@ -452,22 +406,8 @@ async def open_writer(store: WritableStore) -> AsyncGenerator[Writer]:
             await writer._close()  # pyright: ignore[reportPrivateUsage]
 
 
-_INDEX_PIECE: Final = Piece(lambda store: store.index_pending(_INDEX_BATCH))
-
-
 def _refuse_abort(_: object) -> trio.lowlevel.Abort:
     return trio.lowlevel.Abort.FAILED
-
-
-def _tell(settled: Settled, told: Callable[[Any], object] | None) -> None:
-    if told is not None and settled.error is None:
-        told(settled.value)
-
-
-def _as_outcome(settled: Settled) -> outcome.Outcome[Any]:
-    if settled.error is None:
-        return outcome.Value(settled.value)
-    return outcome.Error(settled.error)
 
 
 def _drained(
