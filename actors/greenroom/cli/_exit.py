@@ -55,8 +55,7 @@ exit status:
   4    a permission or question could not be answered (no terminal, no --yes)
   5    the state folder can't be used
   6    the gateway can't be reached, or does not let you in
-  130  interrupted: by Ctrl-C, by a terminal that is gone, or by SIGTERM (but
-       0 for serve, which SIGTERM stops in order)
+  130  interrupted: Ctrl-C, a terminal that is gone, or SIGTERM (0 for serve)
 """
 
 
