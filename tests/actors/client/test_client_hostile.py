@@ -320,3 +320,80 @@ async def test_the_types_of_a_method_are_those_of_the_table(autojump_clock: Mock
     async with client_of(of_peer(act)) as client:
         with pytest.raises(TypeError, match="SessionList"):
             await client.call("session/list", ListSessions(), OneSession)
+
+
+#### A gateway that stops, or has much to do
+
+
+def refusal(code: str) -> dict[str, Any]:
+    return {"code": -32000, "message": "not now", "data": {"code": code}}
+
+
+async def test_what_a_stopping_gateway_refuses_is_asked_of_the_next_one(
+    autojump_clock: MockClock,
+):
+    peers: list[Peer] = []
+
+    async def act(peer: Peer) -> None:
+        peers.append(peer)
+        await peer.greet()
+        request = await peer.next()
+        if len(peers) > 1:
+            await peer.say(id=request["id"], result=ENDED)
+        else:
+            await peer.say(id=request["id"], error=refusal("gateway_stopped"))
+            await peer.websocket.aclose(1001)
+        await trio.sleep_forever()
+
+    async with client_of(of_peer(act)) as client:
+        assert (await client.call(*PROMPT)).text == "t"
+    sent = [peer.asked[-1]["params"] for peer in peers]
+    assert sent[0] == sent[1]
+
+
+async def test_a_session_that_is_followed_is_attached_to_until_it_can_be(
+    autojump_clock: MockClock,
+):
+    asked: list[Any] = []
+
+    async def act(peer: Peer) -> None:
+        await peer.greet()
+        while True:
+            request = await peer.next()
+            asked.append(request["params"])
+            if len(asked) == 1:
+                await peer.say(id=request["id"], result={"seq": 3})
+                await peer.websocket.aclose(1001)
+                return
+            if len(asked) == 2:
+                no = refusal("deadline_exceeded")
+                await peer.say(id=request["id"], error=no)
+                continue
+            await peer.say(id=request["id"], result={"seq": 3})
+            ended = {"sessionId": "s", "reason": "deleted"}
+            await peer.say(method="_greenroom/ended", params=ended)
+
+    async with (
+        client_of(of_peer(act)) as client,
+        client.attach("s", after=3) as attachment,
+    ):
+        assert [type(item).__name__ async for item in attachment] == ["Attached"]
+    # The last one says that it follows no more.
+    assert [params.get("after") for params in asked] == [3, 3, 3, None]
+
+
+async def test_one_that_can_not_be_attached_to_at_first_is_an_error(
+    autojump_clock: MockClock,
+):
+    async def act(peer: Peer) -> None:
+        await peer.greet()
+        no = refusal("deadline_exceeded")
+        await peer.say(id=(await peer.next())["id"], error=no)
+        await trio.sleep_forever()
+
+    async with (
+        client_of(of_peer(act)) as client,
+        client.attach("s", after=3) as attachment,
+    ):
+        with pytest.raises(CallError, match="not now"):
+            await anext(attachment)
