@@ -93,9 +93,9 @@ export class Inspector {
   }
 
   #arrow(event) {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    const at = (TABS.indexOf(this.tab) + step + TABS.length) % TABS.length;
+    const now = TABS.indexOf(this.tab);
+    const at = { ArrowRight: (now + 1) % TABS.length, ArrowLeft: (now + TABS.length - 1) % TABS.length, Home: 0, End: TABS.length - 1 }[event.key];
+    if (at === undefined) return;
     this.show(TABS[at]);
     this.tabs.get(TABS[at]).focus();
     event.preventDefault();

@@ -15,11 +15,16 @@ function toast(text, kind, time) {
   const toasts = byId("toasts");
   toasts.append(made);
   if (kind === "told") announce(text);
-  // Of a dialog, too.
-  if (toasts.matches(":popover-open")) toasts.hidePopover();
-  toasts.showPopover();
+  raise(toasts);
   while (toasts.children.length > MOST) toasts.firstElementChild.remove();
   setTimeout(() => made.remove(), time);
+}
+
+// Above a dialog, too, in browsers that can do that.
+function raise(toasts) {
+  if (!toasts.showPopover) return;
+  if (toasts.matches(":popover-open")) toasts.hidePopover();
+  toasts.showPopover();
 }
 
 // Who dismisses it with a key goes on where there is something to do.
