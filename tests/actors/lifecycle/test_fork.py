@@ -255,9 +255,14 @@ async def test_a_fork_may_end_with_a_round_of_an_answer(tmp_path: Path) -> None:
         ]
         whole = await fork(source, through=answer.id, rounds=3)
         assert (await whole.messages())[1].metadata.run_outcome == "completed"
-        for message, rounds in ((answer, 0), (answer, 4), (user, 1)):
+        for through, rounds in (
+            (answer.id, 0),
+            (answer.id, 4),
+            (user.id, 1),
+            (None, 1),
+        ):
             with pytest.raises(RoundNotFoundError):
-                await fork(source, through=message.id, rounds=rounds)
+                await fork(source, through=through, rounds=rounds)
         assert len(await stage.engine.sessions()) == 3
 
 

@@ -224,6 +224,8 @@ def _source(
     if row is None:
         raise SessionNotFoundError(session_id)
     if through is None:
+        if rounds is not None:
+            raise RoundNotFoundError("", rounds)
         return row, _Last(None, None)
     message = reader.message(session_id, through)
     if message is None:
