@@ -142,8 +142,10 @@ async def test_each_way_out_of_a_permission_is_told_once_to_both_clients(
 
 
 @pytest.mark.contract("INT-14")
-@pytest.mark.parametrize("loaded", [True, False])
-async def test_a_deletion_is_told_once_to_both_clients(tmp_path, loaded):
+@pytest.mark.parametrize(
+    ("loaded", "steers"), [(True, []), (False, []), (False, ["Hurry."])]
+)
+async def test_a_deletion_is_told_once_to_both_clients(tmp_path, loaded, steers):
     async with (
         open_stage(tmp_path, replies(ASK), Probe(permission="?")) as stage,
         trio.open_nursery() as nursery,
@@ -151,6 +153,8 @@ async def test_a_deletion_is_told_once_to_both_clients(tmp_path, loaded):
         nursery.start_soon(prompt, stage, [])
         await wait_all_tasks_blocked()
         (asked,) = await stage.session.interactions()
+        for said in steers:
+            await stage.session.steer(said)
         if not loaded:
             # Whoever prompted has gone away; the question stays.
             nursery.cancel_scope.cancel()

@@ -217,8 +217,9 @@ class Sessions:
         Raises:
             StorageError: nothing was written.
         """
+        # Behind it there may be what the user said to its turn.
         newest = await self.world.readers.read(
-            lambda reader: reader.messages(grant.scope, None, 1)
+            lambda reader: reader.messages(grant.scope, None, 1, "assistant")
         )
         if not newest or not unresolved(newest[0]):
             return head
