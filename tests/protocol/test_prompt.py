@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import attrs
 import pytest
 
@@ -22,8 +24,11 @@ def test_the_parts_stand_in_one_order_whatever_order_they_come_in() -> None:
     assert places == sorted(places)
     assert "/skills/b" in text
     assert "/skills/a" not in text
-    turned = attrs.evolve(ALL, skills=(OFFERED, USED))
-    assert assemble_prompt(turned) == text
+    every = (USED, OFFERED, SkillNote("c", "About c.", "/skills/c"))
+    every += (SkillNote("d", "About d.", "/skills/d", "Do d."),)
+    orders = permutations(every)
+    told = {assemble_prompt(attrs.evolve(ALL, skills=order)) for order in orders}
+    assert len(told) == 1
 
 
 @pytest.mark.contract("SKL-09")

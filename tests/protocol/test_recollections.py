@@ -9,9 +9,14 @@ from hypothesis import given, strategies as st
 from kit.stores import message
 
 from greenroom.protocol import (
+    ACCESS_SECONDS,
     CHUNK_CHARS,
     CHUNK_TOKENS,
+    CONTRIBUTION_SECONDS,
+    COOLDOWN_SECONDS,
+    DRAIN_SECONDS,
     MAX_CHUNKS,
+    MAX_TURNS,
     chunks_of,
     contribution_of,
     is_due,
@@ -43,6 +48,12 @@ def test_six_messages_or_160_characters_with_tools_are_enough(
     records: list[Any], due: bool
 ) -> None:
     assert is_due(records) is due
+
+
+@pytest.mark.contract("SKL-08")
+def test_each_bound_of_time_and_number_is_what_is_promised() -> None:
+    assert (CONTRIBUTION_SECONDS, DRAIN_SECONDS, COOLDOWN_SECONDS) == (4, 5, 30)
+    assert (ACCESS_SECONDS, MAX_TURNS) == (30 * 60, 128)
 
 
 @pytest.mark.contract("SKL-08")

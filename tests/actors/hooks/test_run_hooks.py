@@ -11,6 +11,7 @@ import trio
 import trio.testing
 from kit.rehearsal import Probe, RecordSpy, Stage, open_stage, replies, spy_on
 
+from greenroom.actors.kernel import CancelCause
 from greenroom.actors.tools import Operation, ToolResult
 from greenroom.engine import Grant
 from greenroom.protocol import (
@@ -147,7 +148,7 @@ async def test_a_call_that_fails_and_one_that_pauses_are_told_as_such(
 @pytest.mark.contract("SKL-10")
 async def test_the_end_says_reason_stop_usage_and_error(tmp_path: Path) -> None:
     hook = Listener()
-    rounds = replies(DONE, [Fail("no such key", code="bad_key")], [Hang()])
+    rounds = replies(DONE, [Fail("no such key", code="bad_key")], [Hang()], [Hang()])
     async with open_stage(tmp_path, rounds, hooks=[hook]) as stage:
         await stage.session.prompt("one")
         await stage.session.prompt("two")
@@ -155,8 +156,15 @@ async def test_the_end_says_reason_stop_usage_and_error(tmp_path: Path) -> None:
             nursery.start_soon(stage.session.prompt, "three")
             await trio.testing.wait_all_tasks_blocked()
             await stage.session.cancel()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.session.prompt, "four")
+            await trio.testing.wait_all_tasks_blocked()
+            loaded = stage.session._sessions.loaded(stage.session.id)
+            loaded.session.turn.ref.cancel(CancelCause.SUPERSEDED)  # pyright: ignore[reportOptionalMemberAccess]
 
-    good, bad, stopped = [event for event in hook.told if isinstance(event, RunEnd)]
+    good, bad, stopped, given_up = [
+        event for event in hook.told if isinstance(event, RunEnd)
+    ]
     assert (good.reason, good.user_stop, good.error) == ("complete", False, None)
     assert good.usage is not None
     assert (good.usage.input, good.usage.output) == (2, 2)
@@ -168,6 +176,7 @@ async def test_the_end_says_reason_stop_usage_and_error(tmp_path: Path) -> None:
         "user_stop",
         True,
     )
+    assert (given_up.outcome, given_up.user_stop) == ("aborted", False)
 
 
 @pytest.mark.contract("SKL-10")

@@ -196,6 +196,7 @@ async def test_a_cancel_does_not_wait_for_memory(
             assert trio.current_time() - began < 0.1
 
 
+@pytest.mark.contract("SKL-08")
 async def test_what_turns_were_told_is_known_for_a_time_and_of_so_many(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

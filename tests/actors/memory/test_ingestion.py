@@ -18,6 +18,7 @@ from greenroom.storage import Appended, Piece, open_reader
 from greenroom.testing import (
     Call,
     Halt,
+    Hang,
     RehearsalProvider,
     Say,
     open_test_engine,
@@ -137,6 +138,32 @@ async def test_a_compaction_is_an_occasion_too(tmp_path: Path) -> None:
         done = await stage.session.compact()
         assert done.outcome == "summarized"
         assert len(await remembered(stage)) == 1
+
+
+@pytest.mark.contract("SKL-08")
+async def test_a_turn_that_goes_on_is_taken_in_when_it_has_settled(
+    tmp_path: Path,
+) -> None:
+    late = [Say("the sea is deep"), Hang()]
+    async with open_stage(tmp_path, replies(*[DONE] * 3, late)) as stage:
+        await say(stage)
+        await enable(stage)
+        readers, settings = stage.engine.skills._readers, stage.session.settings
+        assert settings is not None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.session.prompt, "and the sea?")
+            await wait_all_tasks_blocked()
+            stage.engine._world.turn_settled(stage.session.id, settings)
+            (text,) = await remembered(stage)
+            mark = await readers.read(
+                lambda r: r.ingest_mark("default", stage.session.id)
+            )
+            await stage.session.cancel()
+        assert "the sea is deep" not in text
+        assert mark.cursor == 7
+        # It settled, and is new to the next task.
+        _, _, _, _, _, _, _, last = await stage.session.messages()
+        assert last.order_seq == 8
 
 
 async def test_a_flood_of_turns_is_turned_away_with_one_word(

@@ -13,8 +13,8 @@ from kit.skills import offer, package
 
 from greenroom.actors.skills import Packages
 from greenroom.actors.skills._service import _bind
-from greenroom.protocol import SessionId, SkillError, StorageError
-from greenroom.storage import Piece
+from greenroom.protocol import SessionId, SkillError, StorageError, with_binding
+from greenroom.storage import Piece, change_skill_state
 from greenroom.storage.lifecycle import filter_selection
 from greenroom.testing import RehearsalProvider, open_test_engine
 
@@ -63,33 +63,61 @@ async def test_what_is_taken_away_is_not_selected_any_more_and_keeps_its_extensi
 
 
 @pytest.mark.contract("SKL-04")
-@pytest.mark.parametrize("how", ["transfer", "rebind", "fork", "subagent"])
-async def test_each_way_to_another_agent_yields_what_that_agent_has(
+@pytest.mark.parametrize("how", ["transfer", "loaded transfer", "fork"])
+async def test_each_way_to_an_agent_yields_what_that_agent_has(
     tmp_path: Path, how: str
 ) -> None:
-    # The four ways differ in which session ends up with which agent; what becomes of
-    # the selection is one function, in the transaction of whoever moves it.
+    async with open_stage(tmp_path, []) as stage:
+        engine, source = stage.engine, stage.session.id
+        skills, other = engine.skills, await stage.engine.agents.create("Other")
+        await offer(stage, tmp_path, "both", "mine")
+        await offer(stage, tmp_path, "both", "theirs", agent=other)
+        agent, has = other, {"both", "theirs"}
+        await skills.select(source, ["both", "mine"])
+        if how != "loaded transfer":
+            await stage.session.close()
+        if how == "fork":
+            # The fork is of the same agent, which has lost one since.
+            await write(skills, lambda store: _lose(store, "mine"))
+            target = SessionId((await engine.fork_session(source)).id)
+            agent, has = "default", {"both"}
+        else:
+            target = source
+            await engine.move_session(source, other)
+        view = await skills.view(agent, target)
+        assert (set(view.catalogue), view.effective) == (has, ("both",))
+        kept = await skills._readers.read(lambda r: r.skill_selection(target))
+        assert kept == ("both",)
+
+
+def _lose(store: Any, name: str) -> None:
+    # Past the service, so that what was selected stays behind.
+    change_skill_state(
+        store, lambda state: with_binding(state, "default", name, assigned=False), 0.0
+    )
+
+
+@pytest.mark.contract("SKL-04")
+async def test_a_session_that_is_made_from_another_gets_what_its_own_agent_has(
+    tmp_path: Path,
+) -> None:
     async with open_stage(tmp_path, []) as stage:
         skills = stage.engine.skills
         other = await stage.engine.agents.create("Other")
         await offer(stage, tmp_path, "both", "mine")
         await offer(stage, tmp_path, "both", "theirs", agent=other)
-        await skills.select(stage.session.id, ["both", "mine"])
         source = SessionId(stage.session.id)
-        if how in ("transfer", "rebind"):
-            target = source
-        else:
-            made = await stage.engine.create_session(agent=other, workspace=tmp_path)
-            target = SessionId(made.id)
+        await skills.select(source, ["both", "mine"])
+        made = await stage.engine.create_session(agent=other, workspace=tmp_path)
+        target = SessionId(made.id)
         await write(
             skills,
             lambda store: filter_selection(store, target, other, None, of=source),
         )
         view = await skills.view(other, target)
         assert (set(view.catalogue), view.effective) == ({"both", "theirs"}, ("both",))
-        if target != source:
-            mine = await skills.view("default", source)
-            assert mine.effective == ("both", "mine")
+        mine = await skills.view("default", source)
+        assert mine.effective == ("both", "mine")
 
 
 @pytest.mark.contract("SKL-05")

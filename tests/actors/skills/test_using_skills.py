@@ -153,6 +153,20 @@ async def test_a_run_keeps_the_skills_it_began_with(tmp_path: Path) -> None:
 
 
 @pytest.mark.contract("SKL-03")
+async def test_what_a_call_puts_to_use_is_in_use_in_the_next_round_of_its_run(
+    tmp_path: Path,
+) -> None:
+    script = replies(activate("pdf"), DONE, DONE)
+    async with open_stage(tmp_path, script) as stage:
+        await offer(stage, tmp_path, "pdf")
+        await stage.session.prompt("go")
+        await stage.session.prompt("again")
+        before, after, later = stage.provider.requests
+    said = ["Do pdf." in system(request) for request in (before, after, later)]
+    assert said == [False, True, False]
+
+
+@pytest.mark.contract("SKL-03")
 async def test_what_a_call_puts_to_use_lasts_from_the_next_round_to_the_turn_s_end(
     tmp_path: Path,
 ) -> None:
