@@ -144,8 +144,10 @@ async def test_a_compaction_is_an_occasion_too(tmp_path: Path) -> None:
 async def test_a_turn_that_goes_on_is_taken_in_when_it_has_settled(
     tmp_path: Path,
 ) -> None:
-    late = [Say("the sea is deep"), Hang()]
-    async with open_stage(tmp_path, replies(*[DONE] * 3, late)) as stage:
+    # Its first round is on the tape while the second one goes on.
+    late = [Say("the sea is deep"), Call("probe", {"n": 1}), Halt("tool_use")]
+    script = replies(*[DONE] * 3, late, [Hang()])
+    async with open_stage(tmp_path, script, Probe()) as stage:
         await say(stage)
         await enable(stage)
         readers, settings = stage.engine.skills._readers, stage.session.settings
