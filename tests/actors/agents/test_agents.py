@@ -120,6 +120,9 @@ async def test_an_unknown_agent_is_never_replaced(
         await desk.agents.change_app_settings(defaultAgent=mine)
         assert (await desk.agents.select(None)).agent.id == mine
         assert (await desk.agents.select("default")).agent.id == "default"
+        for named in ("nobody", ""):
+            with pytest.raises(AgentNotFoundError):
+                await desk.agents.select(named)
         await desk.agents.remove(mine)
         for named in (None, "nobody", ""):
             with pytest.raises(AgentNotFoundError) as caught:

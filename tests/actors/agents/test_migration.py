@@ -65,7 +65,7 @@ async def take_over(desk: Desk, old: Path) -> None:
     await desk.agents.import_legacy(old)
 
 
-@pytest.mark.contract("AGT-20")
+@pytest.mark.contract("AGT-19", "AGT-20")
 async def test_what_was_in_force_is_in_force_from_each_row_alone(
     tmp_path: Path, old: Path, autojump_clock: MockClock, caplog: Any
 ) -> None:
