@@ -375,6 +375,18 @@ async def test_what_is_never_dropped_and_does_not_fit_is_not_sent(tmp_path):
         assert "has 1000" in (turn.message.metadata.error_text or "")
 
 
+@pytest.mark.contract("CTX-08")
+async def test_a_turn_whose_work_does_not_fit_any_more_is_not_sent_cut(tmp_path):
+    probe = Probe(result="word " * 3_000)
+    async with open_stage(tmp_path, replies(ASK, DONE), probe) as stage:
+        set_window(stage, configured={"default": 1_000})
+        change_run_ports(stage, recovery=None, context_budget=None)
+        turn = await stage.session.prompt("go")
+        assert len(stage.provider.requests) == 1
+        assert turn.stop_reason == "context_window"
+        assert "has 1000" in (turn.message.metadata.error_text or "")
+
+
 @pytest.mark.contract("CTX-12")
 @pytest.mark.parametrize(
     "second",
