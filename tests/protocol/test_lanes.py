@@ -32,6 +32,7 @@ from greenroom.protocol import (
     next_input,
     recovered_inputs,
 )
+from greenroom.protocol._pending import stepped
 
 PICTURE = ImagePart("image/png", "aWNvbg==")
 
@@ -104,6 +105,45 @@ def test_an_illegal_step_is_refused_and_changes_nothing(
 
     assert refused == [name for name in steps if name in illegal]
     assert inputs.rows == before
+
+
+@pytest.mark.contract("PIN-01", "PIN-05")
+@pytest.mark.parametrize(
+    ("mode", "state", "legal"),
+    [
+        ("queue", "pending", {"pending", "claimed", "blocked", "consumed"}),
+        ("queue", "claimed", {"pending", "claimed", "blocked", "consumed"}),
+        ("queue", "blocked", {"pending", "blocked", "consumed"}),
+        ("queue", "consumed", {"consumed"}),
+        ("steer", "pending", {"pending", "claimed", "blocked", "consumed"}),
+        # Not taken back, whatever comes of it.
+        ("steer", "claimed", {"claimed", "consumed"}),
+        ("steer", "consumed", {"consumed"}),
+    ],
+)
+def test_a_row_becomes_only_what_it_may_become(
+    mode: Any, state: Any, legal: set[str]
+) -> None:
+    row = PendingInput(id="a", mode=mode, state=state, created_at=1, updated_at=1)
+    found = {
+        each
+        for each in ("pending", "claimed", "blocked", "consumed")
+        if not _is_refused(lambda each=each: stepped(row, state=each))
+    }
+    assert found == legal
+
+
+@pytest.mark.contract("PIN-10")
+@pytest.mark.parametrize("first", ["delivered", "returned", "released"])
+@pytest.mark.parametrize("second", ["delivered", "returned", "released"])
+def test_a_claim_is_settled_once_and_a_second_time_changes_nothing(
+    first: Any, second: Any
+) -> None:
+    claimed = queued("a", "b").claim("a", now=2.0).inputs
+    settled = claimed.settle("a", first, now=3.0)
+
+    assert settled.revisions
+    assert settled.inputs.settle("a", second, now=4.0) == InputChange(settled.inputs)
 
 
 def _is_refused(step: Callable[[], object]) -> bool:

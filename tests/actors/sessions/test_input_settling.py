@@ -19,6 +19,7 @@ from greenroom.protocol import (
     RunStarted,
     TextBlock,
     TextPart,
+    UserMessage,
 )
 
 DONE = [Say("done"), Halt()]
@@ -103,6 +104,37 @@ async def test_a_steer_whose_claim_is_not_written_is_as_it_was(tmp_path):
         assert said(await stage.session.messages()) == ["s", "next"]
 
 
+@attrs.define(eq=False)
+class Batches(RecordSpy):
+    """A record that keeps what was written together."""
+
+    batches: list[str] = attrs.field(factory=list)
+
+    async def append(self, facts: Any, settles: Any = ()) -> None:
+        await self.inner.append(facts, settles)
+        self.batches.append("\n".join(fact.payload for fact in facts))
+
+
+@pytest.mark.contract("PIN-05")
+async def test_a_claim_of_a_steer_and_its_end_are_each_written_at_once(tmp_path):
+    async with open_stage(tmp_path, replies(DONE)) as stage:
+        session = loaded(stage)
+        spy = Batches(session.ports.record)
+        session.ports = attrs.evolve(session.ports, record=spy)
+        await stage.session.steer("s", command_id="s")
+        await wait_all_tasks_blocked()
+        user, reply = await stage.session.messages()
+        (claim,) = [b for b in spy.batches if '"state":"claimed"' in b]
+        # The reserved reply, and that the message was read.
+        assert f'"assistantMessageId":"{reply.id}"' in claim
+        assert f'"id":"{reply.id}"' in claim
+        assert f'"id":"{user.id}"' in claim
+        assert '"readAt":' in claim
+        (end,) = [b for b in spy.batches if '"state":"consumed"' in b]
+        assert f'"id":"{user.id}"' in end
+        assert '"status":"sent"' in end
+
+
 @pytest.mark.contract("PIN-05")
 @pytest.mark.parametrize("mode", ["queue", "steer"])
 async def test_a_consumption_is_written_whole_or_at_the_next_load(tmp_path, mode):
@@ -183,6 +215,20 @@ async def test_the_end_of_a_queued_turn_settles_its_claim(tmp_path, turn, left, 
         assert [row.delivery for row in await stage.session.inputs()] == left
         assert said(await stage.session.messages()) == shown
         assert stage.journal()[-1].outcome == turn
+
+
+@pytest.mark.contract("PIN-11")
+async def test_what_was_rolled_back_is_in_no_later_request(tmp_path):
+    async with open_stage(tmp_path, replies(DONE, BROKEN, DONE)) as stage:
+        await stage.session.prompt("first")
+        await stage.session.queue("q", command_id="q")
+        await wait_all_tasks_blocked()
+        await stage.session.delete_input("q")
+        await stage.session.prompt("next")
+        last = stage.provider.requests[-1].messages
+        parts = [m.parts for m in last if isinstance(m, UserMessage)]
+        assert parts == [(TextPart("first"),), (TextPart("next"),)]
+        assert said(await stage.session.messages()) == ["first", "next"]
 
 
 @pytest.mark.contract("PIN-11")
