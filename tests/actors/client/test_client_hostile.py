@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from kit.remote import Peer, client_of, of_bytes, of_peer
@@ -310,6 +311,53 @@ async def test_a_gateway_that_fell_silent_is_left(autojump_clock: MockClock):
     async with client_of(handle) as client:
         assert (await client.call(*PROMPT)).text == "t"
     assert PONG_SECONDS <= times[1] - times[0] <= PING_SECONDS + PONG_SECONDS + 5
+
+
+@attrs.define(eq=False)
+class Mute(trio.abc.Stream):
+    """A stream on which nothing can be sent any more, and nothing comes."""
+
+    inner: trio.abc.Stream
+    is_broken: bool = False
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        return bytes(await self.inner.receive_some(max_bytes))
+
+    async def send_all(self, data: Any) -> None:
+        if self.is_broken:
+            raise trio.BrokenResourceError
+        await self.inner.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self.inner.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+async def test_what_can_not_be_sent_is_lost_when_the_connection_has_ended(
+    autojump_clock: MockClock,
+):
+    # If it were lost before, asking again would meet the same connection at once.
+    async def answering(peer: Peer) -> None:
+        await peer.greet()
+        await peer.say(id=(await peer.next())["id"], result={"sessions": []})
+        await trio.sleep_forever()
+
+    streams: list[Mute] = []
+
+    def mute(stream: trio.abc.Stream) -> Mute:
+        streams.append(Mute(stream))
+        return streams[-1]
+
+    async with client_of(of_peer(answering), wrap=mute) as client:
+        link = await client.linked()
+        streams[0].is_broken = True
+        with trio.fail_after(PING_SECONDS + PONG_SECONDS + 1):
+            with pytest.raises(ConnectionLostError):
+                await link.request("session/list", {})
+        assert link.ended.is_set()
+        assert await client.call(*LIST) == SessionList(())
 
 
 async def test_the_types_of_a_method_are_those_of_the_table(autojump_clock: MockClock):

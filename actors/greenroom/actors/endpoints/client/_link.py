@@ -8,6 +8,7 @@ feed of its session. What is no message of the protocol ends the connection.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, final
 
 import attrs
@@ -123,14 +124,15 @@ class Link:
                 f"{method} would take {len(message):,} bytes, and a frame has at most "
                 f"{MAX_FRAME_BYTES:,}"
             )
-        # A frame of which a part was sent can't be taken back.
-        with trio.CancelScope(
-            shield=True, deadline=trio.current_time() + SEND_SECONDS
-        ) as sending:
-            try:
-                await self._websocket.send_message(message.decode())
-            except ConnectionClosed as exc:
-                raise ConnectionLostError(_RETRY_LATER) from exc
+        # A frame of which a part was sent can't be taken back. If the connection is
+        # closed the reader ends, too, and tells whoever waits for an answer: before
+        # that there is nothing to come back to.
+        until = trio.current_time() + SEND_SECONDS
+        with (
+            trio.CancelScope(shield=True, deadline=until) as sending,
+            suppress(ConnectionClosed),
+        ):
+            await self._websocket.send_message(message.decode())
         if sending.cancelled_caught:
             self._sever()
             raise ConnectionLostError("the gateway does not read")
@@ -163,10 +165,11 @@ class Link:
         while True:
             await trio.sleep(PING_SECONDS)
             with trio.move_on_after(PONG_SECONDS) as waiting:
-                try:
+                with suppress(ConnectionClosed):
                     await self._websocket.ping()
-                except ConnectionClosed:
-                    return
+                    continue
+                # The reader ends by itself, or is ended.
+                await trio.sleep_forever()
             if waiting.cancelled_caught:
                 self._sever()
 
