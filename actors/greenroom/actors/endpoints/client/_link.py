@@ -165,11 +165,10 @@ class Link:
         while True:
             await trio.sleep(PING_SECONDS)
             with trio.move_on_after(PONG_SECONDS) as waiting:
-                with suppress(ConnectionClosed):
+                try:
                     await self._websocket.ping()
-                    continue
-                # The reader ends by itself, or is ended.
-                await trio.sleep_forever()
+                except ConnectionClosed:
+                    return
             if waiting.cancelled_caught:
                 self._sever()
 
