@@ -276,6 +276,19 @@ def test_a_phone_shows_all_of_it_and_buttons_that_a_thumb_can_hit(
     page.locator("#inspector").wait_for(state="hidden")
 
 
+def test_a_phone_without_a_session_says_where_the_list_is(
+    gateway: SceneGateway, open_console: OpenConsole
+) -> None:
+    open_console(gateway.url).new_session(gateway.workspace, "On the list")
+    page = open_console(gateway.url, **PHONE).page
+
+    page.get_by_role("button", name="Show the list").click()
+    page.locator(".session", has_text="On the list").click()
+
+    page.locator("#title", has_text="On the list").wait_for()
+    assert not page.locator("#sidebar").is_visible()
+
+
 def test_everything_can_be_done_with_the_keyboard_alone(
     gateway: SceneGateway, open_console: OpenConsole
 ) -> None:

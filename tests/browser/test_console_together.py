@@ -43,6 +43,19 @@ def test_two_pages_see_the_same_and_the_first_answer_closes_the_other_s_card(
     assert other.page.locator("#toasts").inner_text() == ""
 
 
+def test_a_question_that_a_stop_closes_is_not_told_as_answered_elsewhere(
+    two: Sequence[Console],
+) -> None:
+    one, other = two
+    one.say("question of the ending")
+    other.card.wait_for()
+
+    one.page.locator("#stop").click()
+
+    for console in two:
+        console.text("#toasts", "Closed: How should it end?")
+
+
 def test_an_input_is_changed_in_one_page_while_the_other_moves_changes_and_deletes(
     two: Sequence[Console],
 ) -> None:

@@ -106,6 +106,21 @@ async def client_of(info, **headers: str):
             await trio.aclose_forcefully(websocket._stream)
 
 
+async def test_the_demo_says_that_it_is_one_whatever_model_is_configured(tmp_path):
+    command = [*COMMAND[:-1], "--demo"]
+    env = environment(tmp_path, GREENROOM_MODEL="m", GREENROOM_BASE_URL="http://x/v1")
+    async with trio.open_nursery() as nursery:
+        process: trio.Process = await nursery.start(start, command, env)
+        assert process.stderr is not None
+        told = b""
+        with trio.fail_after(30):
+            while b"Ctrl-C" not in told:
+                told += await process.stderr.receive_some(4_096)
+        process.send_signal(signal.SIGTERM)
+    assert b"a script plays the model" in told
+    assert b"no model is configured" not in told
+
+
 async def test_a_scripted_session_is_served_without_a_key_and_stops_in_order(tmp_path):
     async with serving(tmp_path, "--demo") as (process, info):
         page = await trio.to_thread.run_sync(urllib.request.urlopen, info["url"])

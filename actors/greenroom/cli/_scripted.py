@@ -112,8 +112,9 @@ def _script() -> tuple[list[Cue], ...]:
         [
             Say(
                 "The programme is written, and the shell counted its words. Every step "
-                "was on disk before the next one began: stop the gateway in between, "
-                "start it again, and this page goes on where it was.\n",
+                "was on disk before the next one began: close this page in between, "
+                "open it again, and it goes on where it was. Without --demo the same "
+                "holds when the gateway itself is stopped or killed.\n",
                 chunk=6,
             ),
             Halt(),

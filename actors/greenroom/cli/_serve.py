@@ -217,7 +217,12 @@ class _Server:
         print(f"greenroom serves at {gateway.url}", flush=True)
         if self.tokens:
             print("a client needs a token, and so does the page", file=sys.stderr)
-        if rehearsed:
+        if self.arguments.demo:
+            print(
+                "a script plays the model, in folders that are removed at the end",
+                file=sys.stderr,
+            )
+        elif rehearsed:
             print(
                 "no model is configured: a scripted rehearsal answers", file=sys.stderr
             )

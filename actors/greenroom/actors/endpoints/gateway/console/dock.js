@@ -6,6 +6,9 @@ import { endOf } from "./blocks.js";
 import { arrange, byId, h, oneLine, replace } from "./dom.js";
 import { Inbox } from "./inbox.js";
 
+// The ends that somebody gave an interaction; the others come by themselves.
+const ANSWERS = new Set(["granted", "denied", "answered"]);
+
 /** `app` has what a card and the inbox need of it. */
 export class Dock {
   constructor(app) {
@@ -46,7 +49,9 @@ export class Dock {
     for (const [id, card] of this.cards) {
       if (model.interactions.has(id)) continue;
       this.cards.delete(id);
-      if (!card.isAnswered) this.app.say(`${endOf(model.settled.get(id))}, not here: ${card.asked}`);
+      if (card.isAnswered) continue;
+      const end = model.settled.get(id);
+      this.app.say(`${endOf(end)}${ANSWERS.has(end) ? ", not here" : ""}: ${card.asked}`);
     }
     for (const [id, ask] of model.interactions) {
       if (!this.cards.has(id)) this.cards.set(id, new Card(ask, model.settings?.workspace, this.app));

@@ -182,6 +182,7 @@ function closeSession() {
 function drawEmpty() {
   byId("empty").hidden = false;
   setText(byId("empty-title"), app.list.items.length ? "No session is open" : "No sessions yet");
+  byId("empty-list").hidden = app.list.items.length === 0;
   setText(byId("empty-text"), emptyWords(app.list.items.length > 0, app.scopes.has("write")));
   setText(byId("title"), "greenroom");
   byId("state").dataset.state = "none";
@@ -425,6 +426,7 @@ function listen() {
   on("banner-retry", "click", () => app.wire.retry());
   on("open-search", "click", () => dialogs.openSearch());
   on("open-new", "click", () => dialogs.newSession());
+  on("empty-list", "click", () => reveal("sidebar"));
   on("empty-new", "click", () => dialogs.newSession());
   on("open-help", "click", () => byId("help-dialog").showModal());
   on("toggle-sidebar", "click", () => toggle("sidebar"));
