@@ -32,4 +32,5 @@ from ._protocol import (
     Reconciled as Reconciled,
     RunBackend as RunBackend,
 )
+from ._side_requests import SideRequests as SideRequests
 from ._tool_facts import append_revisions as append_revisions

@@ -20,9 +20,9 @@ from greenroom.actors.backend import (
     Refreshed,
     RunNotStartedError,
     RunPorts,
+    SideRequests,
 )
 from greenroom.actors.kernel import Context
-from greenroom.actors.observers import SideRequests
 from greenroom.protocol import (
     ChatMessage,
     Counters,

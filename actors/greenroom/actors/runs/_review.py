@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, final
+from functools import reduce
+from typing import Final, final
 
 import attrs
 
-from greenroom.actors.observers import SideRequests
+from greenroom.actors.backend import SideRequests
 from greenroom.actors.providers import Provider, RateGate, generate_text
 from greenroom.protocol import (
     ASK_USER,
@@ -27,10 +28,6 @@ MAX_REVIEW_TOKENS: Final = 2_000
 """Enough for a model that thinks before its one line."""
 
 
-def _uncounted(_: Usage) -> None:
-    pass
-
-
 @final
 @attrs.frozen
 class ModelReviewer:
@@ -40,11 +37,11 @@ class ModelReviewer:
     model: str
     now: Callable[[], float]
     random: Callable[[], float]
-    gate: RateGate | None = None
+    gate: RateGate
     """The provider's: a review waits in its queue like everything else (TRY-20)."""
-    spend: Callable[[Usage], object] = _uncounted
+    spend: Callable[[Usage], object]
     """Told what a review used, so that the turn's budget sees it."""
-    requests: Callable[[], SideRequests] | None = None
+    requests: Callable[[], SideRequests]
     """Makes what tells observers of one review."""
 
     async def review(
@@ -58,22 +55,22 @@ class ModelReviewer:
             messages=review_messages(call, conversation),
             max_output_tokens=MAX_REVIEW_TOKENS,
         )
-        told = _Told(None if self.requests is None else self.requests())
+        used, told = list[Usage](), self.requests()
         told.begin(self.provider.id, self.model)
         try:
-            text = await self._ask(request, told)
+            text = await self._ask(request, used)
         except GreenroomError as exc:
-            told.end("error", exc.code)
+            told.end("error", usage=_sum(used), error=exc.code)
             return ASK_USER
         except BaseException:
-            told.end("aborted")
+            told.end("aborted", usage=_sum(used))
             raise
-        told.end("completed")
+        told.end("completed", usage=_sum(used))
         return parse_review(text)
 
-    async def _ask(self, request: ModelRequest, told: _Told) -> str:
+    async def _ask(self, request: ModelRequest, used: list[Usage]) -> str:
         def spend(usage: Usage) -> None:
-            told.usage = add_usage(told.usage, usage)
+            used.append(usage)
             self.spend(usage)
 
         return await generate_text(
@@ -86,19 +83,5 @@ class ModelReviewer:
         )
 
 
-@final
-@attrs.define(eq=False)
-class _Told:
-    # What observers are told of one review, if there are any.
-    requests: SideRequests | None
-    usage: Usage | None = None
-
-    def begin(self, provider: str, model: str) -> None:
-        if self.requests is not None:
-            self.requests.begin(provider, model)
-
-    def end(
-        self, status: Literal["completed", "error", "aborted"], error: str | None = None
-    ) -> None:
-        if self.requests is not None:
-            self.requests.end(status, usage=self.usage, error=error)
+def _sum(used: Sequence[Usage]) -> Usage | None:
+    return reduce(add_usage, used, None)

@@ -16,7 +16,12 @@ import attrs
 import msgspec
 import trio
 
-from greenroom.actors.backend import ActiveRun, RunPorts, known_cost
+from greenroom.actors.backend import (
+    ActiveRun,
+    RunPorts,
+    SideRequests,
+    known_cost,
+)
 from greenroom.actors.context import (
     SUMMARY_SECONDS,
     BoundaryMovedError,
@@ -36,7 +41,6 @@ from greenroom.actors.kernel import (
     ReplySlot,
     Request,
 )
-from greenroom.actors.observers import SideRequests
 from greenroom.actors.providers import ACP_PROVIDER
 from greenroom.protocol import (
     Fact,
