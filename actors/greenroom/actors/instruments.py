@@ -12,11 +12,7 @@ from opentelemetry.metrics import Counter, Histogram, Meter, UpDownCounter
 
 TOKEN_BUCKETS: Final = tuple(4**power for power in range(14))
 SECOND_BUCKETS: Final = tuple(0.01 * 2**power for power in range(14))
-FIRST_CHUNK_BUCKETS: Final = (
-    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1),
-    *(0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
-)
-"""All as the conventions have them."""
+"""Both as the conventions have them."""
 
 
 @final
@@ -51,7 +47,7 @@ class Instruments:
                 "gen_ai.client.operation.time_to_first_chunk",
                 "s",
                 "how long the first piece of a reply was waited for",
-                explicit_bucket_boundaries_advisory=FIRST_CHUNK_BUCKETS,
+                explicit_bucket_boundaries_advisory=SECOND_BUCKETS,
             ),
             meter.create_counter(
                 "greenroom.turns", "{turn}", "turns that ended, by their outcome"
