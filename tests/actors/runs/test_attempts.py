@@ -11,6 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from greenroom.actors.providers import Call, End, Fail, Halt, Hang, Say, Think, Use
 from greenroom.actors.runs._attempts import Attempts
+from greenroom.actors.sessions import SessionClosedError
 from greenroom.protocol import (
     MAX_SAFE_INTEGER,
     ImageData,
@@ -492,7 +493,7 @@ async def test_a_signature_survives_pause_restart_and_resume_byte_for_byte(tmp_p
             session_id = stage.session.id
 
             async def prompt():
-                with pytest.raises(Exception, match="exited"):
+                with pytest.raises(SessionClosedError):
                     await stage.session.prompt("go")
 
             outside.start_soon(prompt)
