@@ -441,7 +441,11 @@ from ._trace import (
     attempt_trace as attempt_trace,
     redacted as redacted,
 )
-from ._usage import add_usage as add_usage, usage_of as usage_of
+from ._usage import (
+    add_usage as add_usage,
+    is_counted as is_counted,
+    usage_of as usage_of,
+)
 from ._user_message import (
     command_of as command_of,
     user_blocks as user_blocks,

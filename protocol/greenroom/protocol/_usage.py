@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ._counters import MAX_SAFE_INTEGER, CounterError
 from ._messages import MessageMetadata, Usage
 
@@ -22,6 +24,12 @@ def add_usage(left: Usage | None, right: Usage | None) -> Usage | None:
         cache_write=_add_known(left.cache_write, right.cache_write),
         reasoning=_add_known(left.reasoning, right.reasoning),
     )
+
+
+def is_counted(usage: Usage) -> bool:
+    """Return whether it can be numbers of tokens; else it is not known (RUN-24)."""
+    counts = msgspec.structs.astuple(usage)
+    return all(n is None or 0 <= n <= MAX_SAFE_INTEGER for n in counts)
 
 
 def usage_of(metadata: MessageMetadata) -> Usage | None:

@@ -70,6 +70,12 @@ async def test_the_summary_is_the_text_of_the_answer():
     ]
 
 
+async def test_what_can_be_no_number_of_tokens_is_not_known():
+    asked, calls = job(RehearsalProvider([[GOOD[0], Use(-100, 20), Halt()]]))
+    await summaries().condense(asked)
+    assert [(call.status, call.usage) for call in calls] == [("completed", None)]
+
+
 @pytest.mark.contract("CTX-27")
 async def test_the_assistant_model_is_asked_if_the_conversation_fits_it_else_the_chat():
     small, large = RehearsalProvider([GOOD]), RehearsalProvider([GOOD])

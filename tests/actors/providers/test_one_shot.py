@@ -34,6 +34,8 @@ from greenroom.protocol import (
     StreamEvent,
     TextDelta,
     TextPart,
+    Usage,
+    UsageReported,
     UserMessage,
 )
 from greenroom.protocol.providers import Overflow
@@ -249,3 +251,13 @@ async def test_a_cancel_during_the_wait_sends_nothing_more(
         await text_from(provider)
     assert scope.cancelled_caught
     assert provider.sends == 1
+
+
+async def test_what_can_be_no_number_of_tokens_is_not_spent() -> None:
+    real, absurd = Usage(input=3, output=4, total=7), Usage(input=-3, output=0, total=0)
+    told = [UsageReported(usage=usage) for usage in (real, absurd)]
+    provider, spent = Scripted([[TextDelta("x"), *told, STOP]]), list[Usage]()
+    await generate_text(
+        provider, REQUEST, now=lambda: 0.0, random=lambda: 0.0, spend=spent.append
+    )
+    assert spent == [real]

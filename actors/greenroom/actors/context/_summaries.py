@@ -32,6 +32,7 @@ from greenroom.protocol import (
     ToolCallStart,
     Usage,
     UsageReported,
+    is_counted,
 )
 from greenroom.protocol.context import (
     LEAST_STRICT_CHUNK,
@@ -225,7 +226,7 @@ class _Reply:
                 self.size += len(text)
             case ToolCallStart() | ToolCallChunk() | ToolCallEnd():
                 self.called = True
-            case UsageReported(usage=usage):
+            case UsageReported(usage=usage) if is_counted(usage):
                 self.usage = usage
             case Stop():
                 self.stop = event

@@ -24,6 +24,7 @@ from greenroom.protocol import (
     UsageReported,
     classify_failure,
     decide_retry,
+    is_counted,
     server_delay_ms,
 )
 from greenroom.protocol.providers import make_failure
@@ -155,7 +156,7 @@ async def _read(
     async with provider.stream(request) as events:
         async for event in events:
             match event:
-                case UsageReported(usage=usage):
+                case UsageReported(usage=usage) if is_counted(usage):
                     reply.usage = usage
                 case TextDelta(text=text):
                     reply.parts.append(text)

@@ -8,7 +8,6 @@ import attrs
 import msgspec
 
 from greenroom.protocol import (
-    MAX_SAFE_INTEGER,
     AttemptEnd,
     AttemptStart,
     Counters,
@@ -97,12 +96,6 @@ class Attempt:
         if self.raised is not None:
             return failure_of(self.raised)
         return PREMATURE_EOF if self.stop is None else None
-
-
-def is_counted(usage: Usage) -> bool:
-    """Return whether it can be numbers of tokens; else it is not known (RUN-24)."""
-    counts = msgspec.structs.astuple(usage)
-    return all(n is None or 0 <= n <= MAX_SAFE_INTEGER for n in counts)
 
 
 def failure_of(exc: Exception) -> ProviderFailure:

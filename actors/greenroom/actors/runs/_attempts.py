@@ -52,6 +52,7 @@ from greenroom.protocol import (
     attempt_trace,
     classify_failure,
     decide_retry,
+    is_counted,
     neutralised,
     rejected_item,
     server_delay_ms,
@@ -71,7 +72,6 @@ from ._attempt import (
     attempt_fact,
     attempt_start,
     first_chunk,
-    is_counted,
     pressure_fact,
     told_failure,
 )

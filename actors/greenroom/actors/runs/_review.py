@@ -70,8 +70,8 @@ class ModelReviewer:
 
     async def _ask(self, request: ModelRequest, used: list[Usage]) -> str:
         def spend(usage: Usage) -> None:
-            used.append(usage)
             self.spend(usage)
+            used.append(usage)
 
         return await generate_text(
             self.provider,
