@@ -327,6 +327,21 @@ async def test_a_compaction_of_the_user_s_is_requests_of_its_own(
     )
 
 
+async def test_a_summary_that_fails_ends_its_span_with_what_went_wrong(
+    tmp_path: Path, collector: Collector
+) -> None:
+    fails = [Fail("no", code="bad_key", status=401)]
+    async with open_stage(
+        tmp_path, replies(*[DONE] * 3, fails), telemetry=collector.telemetry
+    ) as stage:
+        for text in ("one", "two", "three"):
+            await stage.session.prompt(f"{text} " * 400)
+        assert (await stage.session.compact()).outcome != "summarized"
+    (span,) = [s for s in collector.spans if of(s, "greenroom.purpose")[0]]
+    assert of(span, "greenroom.status", "error.type") == ("error", "bad_key")
+    assert span.status.status_code is StatusCode.ERROR
+
+
 def test_a_side_request_is_below_its_run_alone_and_ends_with_it(
     collector: Collector,
 ) -> None:

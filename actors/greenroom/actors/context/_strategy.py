@@ -53,6 +53,8 @@ class ModelCall:
     status: Literal["completed", "failed", "aborted"]
     usage: Usage | None = None
     stop_reason: str | None = None
+    error: str | None = None
+    """The code of its failure."""
 
 
 def unheard(provider: str, model: str) -> None:

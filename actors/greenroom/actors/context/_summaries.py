@@ -32,6 +32,7 @@ from greenroom.protocol import (
     ToolCallStart,
     Usage,
     UsageReported,
+    classify_failure,
     is_counted,
 )
 from greenroom.protocol.context import (
@@ -198,8 +199,13 @@ class _Summary:
                 status=status,
                 usage=reply.usage,
                 stop_reason=reply.stop.reason if reply.stop else None,
+                error=None if aborted else _code_of(reply.failure),
             )
         )
+
+
+def _code_of(failure: ProviderFailure | None) -> str | None:
+    return failure and (failure.code or classify_failure(failure))
 
 
 @final

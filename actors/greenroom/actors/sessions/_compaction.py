@@ -109,9 +109,25 @@ class SessionCompaction:
             StorageError: it can't be read, or the anchor was not written.
         """
         session = self.session
+        work = await self._work(trigger, settings, focus)
+        compactor = self._compactor(active)
+        session.hub.waiting("compaction", trio.current_time() + SUMMARY_SECONDS)
+        try:
+            done = await compactor.compact(work)
+        finally:
+            session.hub.waiting(None)
+        if done.state is not None:
+            await self._follow_tape()
+            self.setup.applied(session.id, settings)
+        return done
+
+    async def _work(
+        self, trigger: Trigger, settings: SessionSettings, focus: str
+    ) -> CompactionWork:
+        session = self.session
         policy = await self.setup.policy(settings)
         window = self._window(settings)
-        work = CompactionWork(
+        return CompactionWork(
             trigger=trigger,
             settings=settings,
             records=_finished(session),
@@ -124,6 +140,8 @@ class SessionCompaction:
             pinned=session.history.pinned,
             focus=focus,
         )
+
+    def _compactor(self, active: ActiveRun | None) -> Compactor:
         requests = self._requests(active)
 
         def bill(call: ModelCall) -> Spent:
@@ -131,13 +149,13 @@ class SessionCompaction:
                 _STATUSES[call.status],
                 usage=call.usage,
                 stop_reason=call.stop_reason,
-                error="provider_error" if call.status == "failed" else None,
+                error=call.error,
             )
             return self._bill(call, active)
 
-        compactor = Compactor(
+        return Compactor(
             self.setup.strategy,
-            session.ports.record,
+            self.session.ports.record,
             self._expect,
             self.setup.ids.uuid,
             self.setup.now,
@@ -145,15 +163,6 @@ class SessionCompaction:
             None if active is None else active.plan.message.id,
             requests.begin,
         )
-        session.hub.waiting("compaction", trio.current_time() + SUMMARY_SECONDS)
-        try:
-            done = await compactor.compact(work)
-        finally:
-            session.hub.waiting(None)
-        if done.state is not None:
-            await self._follow_tape()
-            self.setup.applied(session.id, settings)
-        return done
 
     def _requests(self, active: ActiveRun | None) -> SideRequests:
         tell, new_id = self.session.ports.tell_hooks, self.setup.ids.uuid
