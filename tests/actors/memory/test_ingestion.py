@@ -17,6 +17,7 @@ from greenroom.protocol import COOLDOWN_SECONDS, DRAIN_SECONDS, Chunk, SessionId
 from greenroom.storage import Appended, Piece, open_reader
 from greenroom.testing import (
     Call,
+    Fail,
     Halt,
     Hang,
     RehearsalProvider,
@@ -90,6 +91,55 @@ async def test_plain_talk_is_taken_in_from_six_new_messages_on(tmp_path: Path) -
         readers = stage.engine.skills._readers
         mark = await readers.read(lambda r: r.ingest_mark("default", stage.session.id))
         assert mark.cursor == 12
+
+
+@attrs.define(eq=False)
+class SlowSettlement:
+    """A session's record that takes its time to settle a claim."""
+
+    inner: Any
+    gate: trio.Event = attrs.field(factory=trio.Event)
+    reached: trio.Event = attrs.field(factory=trio.Event)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def append(self, facts: Any, *args: Any, **kwargs: Any) -> None:
+        ends = ('"state":"consumed"', '"returned":true')
+        if any(end in fact.payload for fact in facts for end in ends):
+            self.reached.set()
+            await self.gate.wait()
+        await self.inner.append(facts, *args, **kwargs)
+
+
+@pytest.mark.contract("PIN-11", "SKL-08")
+@pytest.mark.parametrize("fails", [True, False])
+async def test_a_queued_turn_is_taken_in_when_its_claim_is_settled(
+    tmp_path: Path, fails: bool
+) -> None:
+    queued = [Say("half of it"), Fail("no", status=400)] if fails else DONE
+    async with open_stage(tmp_path, replies(DONE, DONE, queued, DONE)) as stage:
+        await enable(stage)
+        await say(stage, 2)
+        loaded = stage.session._sessions.loaded(stage.session.id)
+        assert loaded is not None
+        slow = SlowSettlement(loaded.session.ports.record)
+        loaded.session.ports = attrs.evolve(loaded.session.ports, record=slow)
+        await stage.session.queue("the secret word", command_id="q")
+        await slow.reached.wait()
+        assert await remembered(stage) == []
+        # Nor is it by a task that was late.
+        stage.engine._world.turn_settled(stage.session.id, loaded.session.settings)
+        assert await remembered(stage) == []
+        slow.gate.set()
+        if fails:
+            # Taken back: it is not remembered, and its places are free again.
+            assert await remembered(stage) == []
+            await stage.session.delete_input("q")
+            await say(stage, 1)
+        (text,) = await remembered(stage)
+        assert text.count("the sky is blue") == 3
+        assert ("secret" in text) == (not fails)
 
 
 @pytest.mark.contract("SKL-08")

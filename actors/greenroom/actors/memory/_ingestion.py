@@ -200,10 +200,13 @@ def _unread(
 ) -> tuple[IngestMark, list[MessageRecord]]:
     mark = reader.ingest_mark(agent_id, session_id)
     newest = reader.messages(session_id, limit=MAX_READ)
-    # What is still being written ends the part that can be taken in.
+    claimed = reader.pending_inputs(session_id).claimed
+    unsettled = () if claimed is None else claimed.message_ids
+    # What is still being written, or may be taken back (PIN-11), ends the part that
+    # can be taken in.
     found: list[MessageRecord] = []
     for record in newest:
-        if record.status == "pending":
+        if record.status == "pending" or record.id in unsettled:
             break
         if record.order_seq > mark.cursor:
             found.append(record)

@@ -211,14 +211,17 @@ class Drain:
     #### Settling
 
     async def settle(self, now: float) -> None:
-        """Settle the claim whose run has ended, once (PIN-10, PIN-11).
+        """Settle the claim whose run has ended, once (PIN-10, PIN-11), and tell so.
 
         Raises:
             StorageError: not written; loading the session again settles it.
         """
         due, self.session.due = self.session.due, None
-        if due is None:
-            return
+        if due is not None:
+            await self._settle_due(due, now)
+        self.session.tell_settled()
+
+    async def _settle_due(self, due: Due, now: float) -> None:
         try:
             await self._settle(due, now)
         finally:

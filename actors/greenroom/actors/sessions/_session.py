@@ -70,6 +70,8 @@ class Session:
     """How the last turn ended; then only something new lets more in (PIN-08)."""
     due: Due | None = attrs.field(default=None, init=False)
     """A claim whose run has ended, to be settled before anything else."""
+    ended: bool = attrs.field(default=False, init=False)
+    """A turn has ended, and nobody was told yet that it has settled (SKL-08)."""
     compacting: Compacting | None = attrs.field(default=None, init=False)
     """Until its end no turn begins."""
 
@@ -113,6 +115,12 @@ class Session:
     def wake_up(self, why: Wake) -> None:
         """Have the lanes looked at; of several reasons the strongest counts."""
         self.wake = why if self.wake is None else max(self.wake, why)
+
+    def tell_settled(self) -> None:
+        """Tell that a turn has settled, once it has: what it left stays (SKL-08)."""
+        if self.ended:
+            self.ended = False
+            self.ports.turn_settled(self.id, self.settings)
 
     def forget(self) -> None:
         """Become a session in which nothing was said, as its tape is by now."""

@@ -232,7 +232,8 @@ class Work:
         self._leave_turn("idle" if is_well else "error")
         for command_id in turn.commands:
             self.session.waiters.settle(command_id, TurnResult(turn.message))
-        self.session.ports.turn_settled(self.session.id, self.session.settings)
+        # Told when its claim is settled: until then it may be taken back (PIN-11).
+        self.session.ended = True
         self.session.ports.tell_hooks(_turn_end(self.session.id, turn.message))
 
     def _fail_turn(self, failure: TurnFailedError) -> None:
