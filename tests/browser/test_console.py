@@ -216,6 +216,38 @@ def test_an_image_that_is_too_large_is_made_to_fit_and_that_is_said(
     ]
 
 
+AT_ONCE: Final = """async () => {
+    const { Tray } = await import("/console/images.js");
+    const told = [];
+    const note = (text) => told.push(text);
+    const tray = new Tray({ say: note, complain: note });
+    const file = (name) => new File(["GIF89a"], name, { type: "image/gif" });
+    const names = () => tray.images.map(({ name }) => name);
+    tray.add([file("one.gif")]);
+    await tray.add([file("two.gif"), file("three.gif")]);
+    const adding = tray.add([file("four.gif")]);
+    document.querySelector("#tray button").click();
+    await adding;
+    const before = names();
+    const late = tray.add([file("late.gif")]);
+    tray.set([]);
+    await late;
+    return { before, after: names(), told };
+}"""
+
+
+def test_images_that_are_added_at_once_are_all_there_and_none_is_in_the_next_message(
+    idle_console: Console,
+) -> None:
+    seen = idle_console.page.evaluate(AT_ONCE)
+
+    assert seen["before"] == ["two.gif", "three.gif", "four.gif"]
+    assert seen["after"] == []
+    assert seen["told"] == [
+        "late.gif was left out: its message was gone before it was read."
+    ]
+
+
 def test_a_gateway_that_is_killed_is_waited_for_and_the_page_goes_on_where_it_was(
     mortal_gateway: SceneGateway, open_console: OpenConsole
 ) -> None:

@@ -21,43 +21,51 @@ export const imageUrl = ({ mediaType, data }) => `data:${mediaType};base64,${dat
 /** The images of one message that is being written. `complain(text)` and `say(text)` tell. */
 export class Tray {
   constructor({ complain, say }) {
-    Object.assign(this, { complain, say, images: [] });
+    Object.assign(this, { complain, say, images: [], adding: Promise.resolve() });
     this.element = byId("tray");
+    /** Tells the message that is being written from the next one. */
+    this.message = {};
   }
 
   get parts() {
     return this.images.map(({ mediaType, data }) => ({ type: "image", mediaType, data }));
   }
 
+  /** Begin another message, with these images. */
   set(images) {
+    this.message = {};
+    this.#show(images);
+  }
+
+  #show(images) {
     this.images = images;
     replace(this.element, images.map((image) => this.#thumbnail(image)));
     this.element.hidden = !images.length;
   }
 
-  /** Add those of `files` that can be sent, and say which can't, and why. */
-  async add(files) {
-    const { images } = this;
-    const added = [];
+  /** Add those of `files` that can be sent, behind what is being added; say which can't, and why. */
+  add(files) {
+    const { message } = this;
+    this.adding = this.adding.then(() => this.#add(files, message));
+    return this.adding;
+  }
+
+  async #add(files, message) {
     for (const file of files) {
-      const room = MOST_CHARS - chars([...images, ...added]);
-      if (images.length + added.length >= MOST_IMAGES) {
-        this.complain(`A message may have ${MOST_IMAGES} images.`);
-        break;
-      }
+      if (this.images.length >= MOST_IMAGES) return this.complain(`A message may have ${MOST_IMAGES} images.`);
       const name = oneLine(file.name || "the image", 60);
-      const read = await imageOf(file, room).catch(() => null);
+      const read = await imageOf(file, MOST_CHARS - chars(this.images)).catch(() => null);
+      // It may have been sent meanwhile, or another session opened.
+      if (this.message !== message) return this.complain(`${name} was left out: its message was gone before it was read.`);
       if (typeof read === "string" || !read) this.complain(`${name} ${read ?? "can't be read as an image."}`);
-      else added.push({ ...read, name });
+      else this.#show([...this.images, { ...read, name }]);
       if (read?.isSmaller) this.say(`${name} was made smaller, so that the message can be sent.`);
     }
-    // Another session may have been opened meanwhile: they belong to the first.
-    if (this.images === images && added.length) this.set([...images, ...added]);
   }
 
   #thumbnail(image) {
     const remove = button("", () => {
-      this.set(this.images.filter((each) => each !== image));
+      this.#show(this.images.filter((each) => each !== image));
       (this.element.querySelector("button") ?? byId("prompt")).focus();
     }, { class: "tool-button", "aria-label": `Take out ${image.name}`, title: "Take out" });
     remove.append(icon("close"));
