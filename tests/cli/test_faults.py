@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 
 import pytest
 
-from greenroom.cli._faults import is_only, known_errors, log_to_stderr
+from greenroom.cli._faults import is_only, is_without_room, known_errors, log_to_stderr
 from greenroom.protocol import DiskFullError, GreenroomError
 
 FULL = DiskFullError("the disk is full")
@@ -39,6 +40,22 @@ def test_only_what_is_ours_as_a_whole_is_explained(error, known):
 )
 def test_a_group_of_one_kind_is_that_kind(error, only):
     assert is_only(error, BrokenPipeError) == only
+
+
+NO_ROOM = OSError(errno.ENOSPC, "no space left")
+
+
+@pytest.mark.parametrize(
+    ("error", "full"),
+    [
+        (NO_ROOM, True),
+        (ExceptionGroup("x", [ExceptionGroup("y", [NO_ROOM])]), True),
+        (ExceptionGroup("x", [NO_ROOM, ValueError("a bug")]), False),
+        (OSError(errno.EIO, "broken"), False),
+    ],
+)
+def test_a_full_disk_is_told_from_a_bug(error, full):
+    assert is_without_room(error) == full
 
 
 def logged(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:

@@ -73,7 +73,7 @@ def test_a_file_that_is_none_is_refused_and_makes_no_state(
 ) -> None:
     other = tmp_path / "other"
     other.write_text("hello")
-    assert main(["import", str(other)]) != ExitCode.OK
+    assert main(["import", str(other)]) == ExitCode.USAGE
     assert "can't be read" in capsys.readouterr().err
     assert not (tmp_path / "state").exists()
 

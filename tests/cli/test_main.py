@@ -130,3 +130,33 @@ def test_a_reader_that_went_away_is_no_traceback(home: dict[str, str]) -> None:
 
     assert done.returncode == ExitCode.RUN_FAILED
     assert done.stderr == b""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_works_where_a_standard_stream_is_closed(home, closed):
+    command = f"exec {sys.executable} -P -m greenroom config {closed}"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], env=home, capture_output=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (ExitCode.OK, b"")
+    assert (b"api_key_env" in done.stdout) == (">&-" not in closed.split())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("words", [["config"], ["eval"]])
+def test_output_that_there_is_no_room_for_is_told_in_a_sentence(home, words):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "greenroom", *words],
+            env=home,
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            cwd=home["HOME"],
+        )
+    assert done.returncode == ExitCode.RUN_FAILED
+    assert "greenroom: there is no room for the output\n" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from greenroom.cli import main
 from greenroom.cli._exit import ExitCode
 from greenroom.cli._main import COMMANDS
 from greenroom.cli._parser import build_parser, flags_of
@@ -102,6 +103,18 @@ def test_help_fits_a_terminal_of_80_columns(
 
     shown = capsys.readouterr().out.splitlines()
     assert [line for line in shown if len(line) > 80 or line != line.rstrip()] == []
+
+
+@pytest.mark.parametrize("argv", [["doctor", "--bogus"], ["sessions", "list", "\x1bx"]])
+def test_a_word_too_many_is_told_with_where_to_look(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == ExitCode.USAGE
+
+    told = capsys.readouterr().err
+    assert told.startswith(f"greenroom {argv[0]}: error: unrecognized arguments: ")
+    assert told.endswith(f"\n  see greenroom {argv[0]} --help\n")
+    assert "\x1b" not in told
 
 
 def test_only_what_exists_is_offered(capsys: pytest.CaptureFixture[str]) -> None:

@@ -204,7 +204,7 @@ def test_a_sweep_is_told_dry_and_then_done(
     assert main(["gc", "--archived", "--older-than", "0h", "--json"]) == ExitCode.OK
     told = json.loads(capsys.readouterr().out)
     assert (told["archived"], told["files"]) == (["beta"], [str(stray)])
-    assert (told["file_bytes"], told["dry_run"]) == (4_096, False)
+    assert (told["fileBytes"], told["dryRun"]) == (4_096, False)
     assert not stray.exists()
     assert ids(capsys) == ["alpha"]
 

@@ -28,6 +28,7 @@ from greenroom.protocol import (
     GreenroomError,
     StorageError,
 )
+from greenroom.storage.legacy import LegacyError
 
 
 class ExitCode(IntEnum):
@@ -99,6 +100,8 @@ def exit_code_for(error: GreenroomError) -> ExitCode:
         case SessionNotFoundError() | TurnRefusedError() | WorkspaceError():
             return ExitCode.USAGE
         case AgentNotFoundError() | AgentRefusedError() | AgentUnavailableError():
+            return ExitCode.USAGE
+        case LegacyError():  # of a file that was named, not of the state folder
             return ExitCode.USAGE
         case StorageError():
             return ExitCode.STATE

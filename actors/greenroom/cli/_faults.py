@@ -6,6 +6,7 @@ else is a bug and keeps its traceback, in the log too.
 
 from __future__ import annotations
 
+import errno
 import logging
 import sys
 from types import TracebackType
@@ -33,6 +34,14 @@ def is_only(error: BaseException, kind: type[BaseException]) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return cast("BaseExceptionGroup[BaseException]", error).split(kind)[1] is None
     return isinstance(error, kind)
+
+
+def is_without_room(error: BaseException) -> bool:
+    """Whether *error* says only that what was written to is full."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return all(map(is_without_room, group.exceptions))
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def log_to_stderr(form: Literal["text", "json"] = "text") -> None:

@@ -6,8 +6,6 @@ import argparse
 import os
 import sys
 
-import attrs
-
 from greenroom.actors.kernel import SystemClock
 from greenroom.storage import Swept, sweep
 
@@ -27,13 +25,25 @@ def gc_command(arguments: argparse.Namespace, config: Config) -> int:
         now=SystemClock().now(),
     )
     if arguments.json:
-        values = attrs.asdict(swept) | {"files": [str(path) for path in swept.files]}
-        sys.stdout.write(json_line(values | {"dry_run": arguments.dry_run}))
+        sys.stdout.write(json_line(_values(swept, dry_run=arguments.dry_run)))
     else:
         _print(swept, would=arguments.dry_run)
     for problem in swept.problems:
         print(f"greenroom: {harmless(problem)}", file=sys.stderr)
     return ExitCode.RUN_FAILED if swept.problems else ExitCode.OK
+
+
+def _values(swept: Swept, *, dry_run: bool) -> dict[str, object]:
+    return {
+        "traces": swept.traces,
+        "archived": swept.archived,
+        "unfinished": swept.unfinished,
+        "files": [str(path) for path in swept.files],
+        "fileBytes": swept.file_bytes,
+        "problems": swept.problems,
+        "logBytes": swept.log_bytes,
+        "dryRun": dry_run,
+    }
 
 
 def _print(swept: Swept, *, would: bool) -> None:

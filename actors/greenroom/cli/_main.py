@@ -23,13 +23,13 @@ from ._config import Config, default_config_file, load_config
 from ._demo import demo_command
 from ._doctor import doctor_command
 from ._eval import eval_command
-from ._exit import ExitCode, exit_code_for
-from ._faults import is_only, known_errors, log_to_stderr
+from ._exit import CliError, ExitCode, exit_code_for
+from ._faults import is_only, is_without_room, known_errors, log_to_stderr
 from ._gc import gc_command
 from ._harmless import harmless, json_line
 from ._import import import_command
 from ._look import inspect_command, search_command
-from ._parser import build_parser, flags_of
+from ._parser import flags_of, parse
 from ._run import run_command
 from ._serve import serve_command
 from ._sessions import sessions_command
@@ -37,24 +37,30 @@ from ._skills import memory_command, skills_command
 
 Command = Callable[[argparse.Namespace, Config], int]
 
+_MAKE_ROOM: Final = "make room where it goes; greenroom inspect tells what a turn did"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line *argv* (default: the process's) and return its status."""
     _survive_odd_encodings()
     log_to_stderr()
     try:
-        arguments = build_parser(COMMANDS).parse_args(argv)
+        arguments = parse(argv, COMMANDS)
     except SystemExit as stop:  # argparse has printed the help, or what is wrong
         return stop.code if isinstance(stop.code, int) else ExitCode.USAGE
+    if arguments.command != "acp":  # it can't do without, and says so
+        _open_closed_streams()
     try:
         return _run(arguments)
-    except (KeyboardInterrupt, BrokenPipeError, BaseExceptionGroup) as error:
+    except (KeyboardInterrupt, OSError, BaseExceptionGroup) as error:
         if is_only(error, KeyboardInterrupt):
             return ExitCode.INTERRUPTED
-        if is_only(error, BrokenPipeError):
-            _give_up_on_output()
-            return ExitCode.RUN_FAILED
-        raise
+        if not (is_only(error, BrokenPipeError) or is_without_room(error)):
+            raise
+        _give_up_on_output()
+        if is_without_room(error):
+            _complain(CliError("there is no room for the output", hint=_MAKE_ROOM))
+        return ExitCode.RUN_FAILED
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -102,6 +108,16 @@ def _survive_odd_encodings() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+# Started with `>&-`, as some services are. Left closed, its number would go to the next
+# file that is opened, and Python would have nothing there to write to.
+def _open_closed_streams() -> None:
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode)  # noqa: SIM115 - until the process ends
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
 
 
 # Nobody reads the output any more; without this the interpreter complains at exit.

@@ -7,7 +7,7 @@ to know what the user said and what nobody did.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,8 @@ from typing import Any, Final
 from greenroom.client import DEFAULT_URL
 from greenroom.gateway import DEFAULT_PORT
 
-from ._exit import EXIT_CODE_HELP
+from ._exit import EXIT_CODE_HELP, ExitCode
+from ._harmless import harmless
 from ._options import (
     SubParser,
     add_budget,
@@ -38,6 +39,23 @@ _DESCRIPTION: Final = """\
 An actor runtime for AI agents: every session is durable, can be cancelled at any
 moment and can be inspected afterwards.
 """
+
+
+def parse(argv: Sequence[str] | None, commands: Collection[str]) -> argparse.Namespace:
+    """Return what *argv* (default: the process's) says, as one of *commands*.
+
+    Raises:
+        SystemExit: it asked for help, or is wrong and was told so.
+    """
+    parser = build_parser(commands)
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        # `parse_args` would show how the commands are called, not how this one is.
+        command = f"{parser.prog} {arguments.command}"
+        what = harmless(" ".join(unknown))
+        told = f"{command}: error: unrecognized arguments: {what}\n"
+        parser.exit(ExitCode.USAGE, f"{told}  see {command} --help\n")
+    return arguments
 
 
 def build_parser(commands: Collection[str]) -> argparse.ArgumentParser:
