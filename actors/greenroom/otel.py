@@ -134,7 +134,7 @@ class SpanObserver:
     )
     """A session has one run at a time; one that never told its end gives way."""
     _sides: dict[str, _Side] = attrs.field(factory=dict[str, _Side], init=False)
-    """Requests beside those of a run, by their id."""
+    """Side requests, by their id."""
     _before: dict[SessionId, tuple[MessageId, SpanContext]] = attrs.field(
         factory=dict[SessionId, tuple[MessageId, SpanContext]], init=False
     )
@@ -286,7 +286,7 @@ class SpanObserver:
         run.attempt.span.set_attribute("gen_ai.response.time_to_first_chunk", seconds)
         self._instruments.first_chunk.record(seconds, run.attempt.measured)
 
-    #### Requests beside those of the run
+    #### Side requests
 
     def _begin_side(self, begun: SideRequestStart) -> None:
         measured = _model_of(begun, "chat")

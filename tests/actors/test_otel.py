@@ -254,7 +254,7 @@ async def test_another_turn_is_linked_to_none(
     assert [list(run.links) for run in named(collector.spans, "invoke")] == [[], []]
 
 
-#### Requests beside those of a run
+#### Side requests
 
 
 async def test_a_review_is_a_request_below_the_run_that_it_serves(

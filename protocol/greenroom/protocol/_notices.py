@@ -66,7 +66,7 @@ class AttemptEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SideRequestStart(msgspec.Struct, frozen=True, kw_only=True):
-    """A model is asked beside the requests of a run: for a summary, or for a review."""
+    """A side request is sent: for a summary, or for the review of a call."""
 
     session_id: SessionId
     request_id: str

@@ -1,4 +1,4 @@
-"""Requests beside those of a run, as observers are told of them (PER-08)."""
+"""Side requests, as observers are told of them (PER-08)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from greenroom.protocol import (
 @final
 @attrs.define(eq=False)
 class SideRequests:
-    """Tells of requests beside those of a run, made one after the other."""
+    """Tells of side requests that are made one after the other."""
 
     _tell: Callable[[Notice], None]
     _new_id: Callable[[], str]
