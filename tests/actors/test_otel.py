@@ -41,7 +41,7 @@ from greenroom.protocol import (
     StorageError,
     Usage,
 )
-from greenroom.testing import Call, Fail, Halt, Hang, Say, Use
+from greenroom.testing import Call, Fail, Halt, Hang, Raise, Say, Use
 
 ASK = [Say("I look."), Call("probe", {"n": 1}), Use(300, 20), Halt("tool_use")]
 DONE = [Say("done"), Use(400, 4), Halt()]
@@ -284,7 +284,8 @@ async def test_a_review_that_is_stopped_or_fails_ends_its_span(
     tmp_path: Path, collector: Collector
 ) -> None:
     fails = [Fail("no", code="bad_key", status=401)]
-    script = replies(ASK, fails, ASK, [Hang()])
+    raises = [Raise("its own")]
+    script = replies(ASK, fails, ASK, raises, ASK, [Hang()])
     async with open_stage(
         tmp_path,
         script,
@@ -292,7 +293,7 @@ async def test_a_review_that_is_stopped_or_fails_ends_its_span(
         telemetry=collector.telemetry,
         permission_mode="auto_approve",
     ) as stage:
-        for _ in range(2):
+        for _ in range(3):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(stage.session.prompt, "go")
                 await trio.testing.wait_all_tasks_blocked()
@@ -300,7 +301,8 @@ async def test_a_review_that_is_stopped_or_fails_ends_its_span(
     reviews = [s for s in collector.spans if of(s, "greenroom.purpose")[0] == "review"]
     told = [of(review, "greenroom.status", "error.type") for review in reviews]
     assert told[0] == ("error", "bad_key")
-    assert told[1] == ("aborted", None)
+    assert told[1] == ("error", "provider_raised")
+    assert told[2] == ("aborted", None)
 
 
 async def test_a_compaction_of_the_user_s_is_requests_of_its_own(

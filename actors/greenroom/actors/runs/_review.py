@@ -24,6 +24,8 @@ from greenroom.protocol import (
     review_messages,
 )
 
+from ._attempt import ProviderRaisedError
+
 MAX_REVIEW_TOKENS: Final = 2_000
 """Enough for a model that thinks before its one line."""
 
@@ -59,8 +61,10 @@ class ModelReviewer:
         told.begin(self.provider.id, self.model)
         try:
             text = await self._ask(request, used)
-        except GreenroomError as exc:
-            told.end("error", usage=_sum(used), error=exc.code)
+        except Exception as exc:
+            known = isinstance(exc, GreenroomError)
+            code = exc.code if known else ProviderRaisedError.code
+            told.end("error", usage=_sum(used), error=code)
             return ASK_USER
         except BaseException:
             told.end("aborted", usage=_sum(used))
