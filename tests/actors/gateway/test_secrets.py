@@ -8,9 +8,13 @@ import logging
 import pytest
 from kit.gateway import connected, raw_answer, served
 from kit.rehearsal import open_stage, replies
+from trio.testing import memory_stream_pair
 from trio_websocket import ConnectionClosed
 
 from greenroom.actors.endpoints.gateway._access import Access, Token
+from greenroom.actors.endpoints.gateway._frames import Flusher, FrameOutbox
+from greenroom.actors.endpoints.gateway._head import HeadReader
+from greenroom.actors.endpoints.gateway._stream import WebSocketStream
 from greenroom.actors.logs import JsonLines
 from greenroom.actors.providers import Call, Halt, Say
 from greenroom.testing import Fail
@@ -148,6 +152,18 @@ async def test_no_token_is_in_what_is_answered_logged_or_counted(
     assert kept.lines, "something was logged"
     for text in (*shown, kept.text):
         assert STEM not in text.lower()
+
+
+async def test_what_has_read_a_token_shows_it_to_nobody(nursery):
+    header = f"Authorization: Bearer {SECRET}\r\n"
+    reader = HeadReader()
+    head = reader.feed(request("/acp", UPGRADE + header) + SECRET.encode())
+    assert head is not None
+    assert head.bearer == SECRET
+    ours, _ = memory_stream_pair()
+    outbox = FrameOutbox(ours, Flusher(nursery))
+    stream = WebSocketStream(ours, outbox, head.raw, head.behind, 0.0)
+    assert SECRET not in repr((reader, head, stream))
 
 
 async def said(gateway, message: str) -> str:

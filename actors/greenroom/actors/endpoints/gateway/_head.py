@@ -78,7 +78,7 @@ class HeadReader:
         ),
         init=False,
     )
-    _raw: bytearray = attrs.field(factory=bytearray, init=False)
+    _raw: bytearray = attrs.field(factory=bytearray, init=False, repr=False)
 
     def feed(self, data: bytes) -> Head | None:
         """Take the next bytes in; ``None``: the head is not whole.

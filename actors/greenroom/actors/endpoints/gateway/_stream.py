@@ -44,9 +44,9 @@ class WebSocketStream(trio.abc.Stream):
 
     inner: trio.abc.Stream
     outbox: FrameOutbox
-    _head: bytes
+    _head: bytes = attrs.field(repr=False)
     """What the library has not been handed of it."""
-    _behind: bytes
+    _behind: bytes = attrs.field(repr=False)
     """What was read with it."""
     heard_at: float
     """When something was received for the last time."""
