@@ -1314,6 +1314,28 @@ def check_what_was_begun_in_an_older_epoch_is_not_kept(world: World) -> None:
         remember(store, "back", cursor=1, mark=IngestMark(2, 9))
 
 
+def check_a_place_that_is_free_again_is_taken_in_again(world: World) -> None:
+    peer = world.join()
+    store, tape = peer.store, peer.tape()
+    said = [message(name=f"m{place}", order=place) for place in (1, 2, 3)]
+    write(store, tape.append_piece(map_facts(*said), now=2.0))
+    assert remember(store, "all of it", cursor=3)
+    assert remember(store, "the first", agent="b", cursor=1)
+    mark = store.ingest_mark("a", S1)
+    gone = [retraction_fact(MessageId("m3")), retraction_fact(MessageId("m2"))]
+    write(store, tape.append_piece(gone, now=3.0))
+    # What was begun before would be of what is gone.
+    assert not remember(store, "late", cursor=3, mark=mark)
+    assert [store.ingest_mark(agent, S1).cursor for agent in "ab"] == [1, 1]
+    assert remember(store, "said anew", cursor=2)
+    # Neither the same facts again nor a repair changes what was taken in.
+    write(store, tape.append_piece(gone, now=4.0))
+    store.rebuild(S1)
+    assert store.ingest_mark("a", S1).cursor == 2
+    # What was remembered stays.
+    assert len(store.recollections("a")) == 2
+
+
 def check_one_tape_is_searched_up_to_a_place(world: World) -> None:
     peer = world.join()
     store, tape = peer.store, peer.tape()

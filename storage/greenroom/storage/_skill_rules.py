@@ -6,16 +6,22 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from greenroom.protocol import (
     MAX_AGENT_ID,
     MAX_RECOLLECTION,
     Chunk,
+    Fact,
     IngestMark,
+    MessageId,
     SessionId,
 )
 
 from ._admission import check_session_id, check_text
 from ._errors import RefusedFactError
+from ._values import Appended
+from .names import MESSAGE_RETRACTED, Retracted
 
 MAX_SELECTED: Final = 100
 """Skills that one session may have selected."""
@@ -55,3 +61,15 @@ def check_recollections(
         )
     for chunk in chunks:
         check_text("memory", chunk.text, MAX_RECOLLECTION)
+
+
+def taken_back(facts: Sequence[Fact], result: Appended) -> list[MessageId]:
+    """Return the messages that an append took out of the transcript.
+
+    Others take their places, which a memory has to take in anew (SKL-08).
+    """
+    return [
+        msgspec.json.decode(fact.payload, type=Retracted).message_id
+        for fact, created in zip(facts, result.created, strict=True)
+        if created and fact.name == MESSAGE_RETRACTED
+    ]

@@ -233,6 +233,20 @@ async def test_a_flood_of_turns_is_turned_away_with_one_word(
 
 
 @pytest.mark.contract("SKL-08")
+async def test_what_is_said_after_a_rewind_is_taken_in(tmp_path: Path) -> None:
+    anew = [Say("the sea is green"), Halt()]
+    async with open_stage(tmp_path, replies(*[DONE] * 3, *[anew] * 3)) as stage:
+        await enable(stage)
+        await say(stage, 3)
+        assert len(await remembered(stage)) == 1
+        await stage.session.rewind(None)
+        await say(stage, 3)
+        newest, _ = await remembered(stage)
+        assert newest.count("the sea is green") == 3
+        assert "the sky is blue" not in newest
+
+
+@pytest.mark.contract("SKL-08")
 @pytest.mark.parametrize("what", ["session cleared", "agent forgets", "nothing"])
 async def test_what_was_begun_before_a_clearing_is_not_kept(
     tmp_path: Path, what: str

@@ -6,6 +6,7 @@ it with what a store says.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, final
 
 import attrs
@@ -90,6 +91,11 @@ class Replica:
         gone = (m.record for m in self._messages.values() if m.mark.retracted)
         places = ((record.id, record.order_seq) for record in gone)
         return sorted(places, key=lambda each: each[::-1])
+
+    def places(self, ids: Sequence[MessageId]) -> list[int]:
+        """Return where messages are, or were; nothing for those that never were."""
+        known = (self._messages.get(message_id) for message_id in ids)
+        return [message.record.order_seq for message in known if message is not None]
 
     def said(self) -> dict[int, str]:
         """Return what was said in each message, by its newest fact."""

@@ -110,5 +110,15 @@ class SkillTables:
             self._undo.drop(self.cursors, key)
         self._next_epoch(f"session:{scope}")
 
+    def forget_places(self, scope: SessionId, gone: Sequence[int]) -> None:
+        """Begin again at the first of the places that are *gone*."""
+        if not gone:
+            return
+        before = min(gone) - 1
+        for key, cursor in list(self.cursors.items()):
+            if key[1] == scope:
+                self._undo.put(self.cursors, key, min(cursor, before))
+        self._next_epoch(f"session:{scope}")
+
     def _next_epoch(self, name: str) -> None:
         self._undo.put(self.epochs, name, self.epochs.get(name, 0) + 1)

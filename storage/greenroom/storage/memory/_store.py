@@ -51,7 +51,7 @@ from .._limits import (
     MAX_ENTRIES,
     clamp,
 )
-from .._skill_rules import check_recollections, check_selection
+from .._skill_rules import check_recollections, check_selection, taken_back
 from .._store import Piece, Settled
 from .._values import (
     MAX_OPEN_COMMANDS,
@@ -231,6 +231,8 @@ class MemoryStore:
             if refused is not None:
                 return refused
             result = self.tables.append(grant, facts, now)
+            gone = taken_back(facts, result)
+            self._skills.forget_places(grant.scope, session.replica.places(gone))
             self.tables.settle(session, settles)
             if append_id is not None:
                 self.tables.remember(session, append_id, result)

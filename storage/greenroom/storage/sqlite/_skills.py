@@ -11,7 +11,7 @@ from typing import Final
 import apsw
 import msgspec
 
-from greenroom.protocol import Chunk, IngestMark, Recollection, SessionId
+from greenroom.protocol import Chunk, IngestMark, MessageId, Recollection, SessionId
 
 from .._limits import clamp
 from .._skill_rules import MAX_RECALLED, MAX_RECOLLECTIONS
@@ -152,6 +152,19 @@ def forget_session(db: apsw.Connection, scope: SessionId) -> None:
     """Begin again with a session that is cleared; what was remembered of it stays."""
     run(db, "DELETE FROM ingest_cursor WHERE session = ?", scope)
     next_epoch(db, f"session:{scope}")
+
+
+def forget_places(
+    db: apsw.Connection, scope: SessionId, session: int, gone: Sequence[MessageId]
+) -> None:
+    """Begin again at the first place of the messages that are *gone*."""
+    sql = "SELECT order_seq FROM message WHERE session = ? AND name = ?"
+    found = (one(db, sql, session, message_id) for message_id in gone)
+    places = [row[0] for row in found if row is not None]
+    if places:
+        sql = "UPDATE ingest_cursor SET cursor = min(cursor, ?) WHERE session = ?"
+        run(db, sql, min(places) - 1, scope)
+        next_epoch(db, f"session:{scope}")
 
 
 def next_epoch(db: apsw.Connection, name: str) -> None:

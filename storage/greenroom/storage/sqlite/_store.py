@@ -41,7 +41,7 @@ from .._admission import (
 )
 from .._agent_rules import check_agent, check_app_setting
 from .._limits import clamp
-from .._skill_rules import check_recollections, check_selection
+from .._skill_rules import check_recollections, check_selection, taken_back
 from .._store import Piece, Settled
 from .._values import (
     Appended,
@@ -279,6 +279,8 @@ class SqliteStore:
             if not isinstance(session, _append.Hot):
                 return session
             result = _append.append_facts(db, grant, session, facts, now)
+            gone = taken_back(facts, result)
+            _skills.forget_places(db, grant.scope, session.id, gone)
             _append.settle(db, session.id, settles)
             if append_id is not None:
                 _append.remember(db, session.id, append_id, result)
