@@ -21,6 +21,7 @@ from greenroom.protocol import (
     TextPart,
     UserMessage,
 )
+from greenroom.storage import names
 
 DONE = [Say("done"), Halt()]
 HELD = [Call("probe", {"n": 1}), Halt("tool_use")]
@@ -381,8 +382,12 @@ async def test_a_prompt_that_needs_a_decision_says_so_and_waits(tmp_path):
     provider = blind(DONE)
     async with open_stage(tmp_path, [], provider=provider) as stage:
         with pytest.raises(Exception, match="reads none") as caught:
-            await stage.session.prompt([TextPart("see"), PICTURE], command_id="p")
+            await stage.session.prompt(
+                [TextPart("see"), PICTURE], command_id="p", endpoint="gateway 7"
+            )
         assert code_of(caught) == "input_blocked"
+        (arrived,) = [e for e in stage.tape() if e.fact.name == names.ENDPOINT_RECEIVED]
+        assert arrived.fact.source_id == "p"
         assert [row.delivery for row in await stage.session.inputs()] == ["blocked"]
         await stage.session.degrade_input("p")
         turn = await stage.session.prompt([TextPart("see"), PICTURE], command_id="p")

@@ -17,7 +17,7 @@ from greenroom.actors.sessions import (
     Session,
     UnknownCursorError,
 )
-from greenroom.engine import Grant
+from greenroom.engine import Grant, SessionHandle
 from greenroom.protocol import (
     ActionBlock,
     DiskFullError,
@@ -192,13 +192,7 @@ async def test_a_file_whose_change_was_allowed_first_is_put_back_like_any_other(
     # One id for both calls, as some models do: each is still counted.
     rounds = writes("a.txt", "one"), writes("a.txt", "two"), DONE
     async with open_stage(tmp_path, replies(*rounds), builtin=True) as stage:
-        session = stage.session
-        async with session.follow() as live, trio.open_nursery() as nursery:
-            nursery.start_soon(session.prompt, "1")
-            for _ in range(2):
-                await until(live, asks)
-                (waits,) = await session.interactions()
-                await session.answer(waits.id, Grant())
+        await allow(stage.session, 2)
         file = tmp_path / workspace(stage) / "a.txt"
         assert file.read_text() == "two"
 
@@ -208,6 +202,28 @@ async def test_a_file_whose_change_was_allowed_first_is_put_back_like_any_other(
 
         assert not file.exists()
     stage.check_laws()
+
+
+async def allow(session: SessionHandle, calls: int) -> None:
+    """Prompt, and grant so many permissions."""
+    async with session.follow() as live, trio.open_nursery() as nursery:
+        nursery.start_soon(session.prompt, "1")
+        for _ in range(calls):
+            await until(live, asks)
+            (waits,) = await session.interactions()
+            await session.answer(waits.id, Grant())
+
+
+async def test_what_one_call_changed_is_not_taken_for_what_another_of_its_id_did(
+    tmp_path,
+):
+    rounds = writes("a.txt", "one"), writes("b.txt", "two"), DONE
+    async with open_stage(tmp_path, replies(*rounds), builtin=True) as stage:
+        await allow(stage.session, 2)
+        first, _ = sorted(stage.state.rglob("before/changes/*"))
+        first.unlink()
+        with pytest.raises(RewindRefusedError, match="is not kept any more"):
+            await stage.session.rewind(None, files=True)
 
 
 async def test_a_file_that_was_changed_since_keeps_the_conversation_too(tmp_path):
