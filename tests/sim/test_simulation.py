@@ -20,7 +20,7 @@ from sim.mutants import MUTANTS
 
 RUN = Path(__file__).with_name("run.py")
 BLOCK = 100
-BLOCKS = 2
+BLOCKS = 5
 MUTANT_SEEDS = 60
 """A mutant has to be found within so many seeds."""
 
