@@ -68,10 +68,12 @@ def _found(where: str, text: str) -> Iterator[str]:
                 yield f"{where}:{number}: {retired.name}"
 
 
+@pytest.mark.contract("EVL-18")
 def test_no_retired_name_is_used():
     assert list(violations(ROOT)) == []
 
 
+@pytest.mark.contract("EVL-18")
 @pytest.mark.parametrize("retired", RETIRED, ids=lambda each: each.name)
 def test_a_planted_name_is_found(tmp_path: Path, retired: Retired):
     folder = tmp_path / "actors" / "greenroom" / "actors"
@@ -84,6 +86,7 @@ def test_a_planted_name_is_found(tmp_path: Path, retired: Retired):
     assert f"actors/greenroom/actors/bad.py:3: {retired.name}" in found
 
 
+@pytest.mark.contract("EVL-18")
 @pytest.mark.parametrize("page", ["README.md", "docs/guides/old.md"])
 def test_a_page_that_tells_of_a_retired_name_is_found(tmp_path: Path, page: str):
     (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)

@@ -32,6 +32,7 @@ REQUIRED: Final[Mapping[str, str]] = {
     "agents that stand alone": "tests/actors/agents/test_migration.py",
     "agents as values": "tests/protocol/test_agent_config.py",
     "who runs whose sessions": "tests/actors/agents/test_backends.py",
+    "what a tape keeps of subagents": "tests/storage/test_links.py",
     "who uses which Skill": "tests/actors/skills/test_using_skills.py",
     "retired names": "tests/test_retired.py",
 }
@@ -62,11 +63,13 @@ def missing(root: Path, required: Mapping[str, str]) -> list[str]:
     return [name for name, path in required.items() if not found[path]]
 
 
+@pytest.mark.contract("EVL-18")
 @pytest.mark.slow  # waits for another process
 def test_every_required_suite_is_collected():
     assert missing(ROOT, REQUIRED) == []
 
 
+@pytest.mark.contract("EVL-18")
 @pytest.mark.slow  # waits for another process
 def test_a_suite_that_is_gone_or_holds_no_test_is_missed(tmp_path: Path):
     (tmp_path / "test_full.py").write_text("def test_something(): ...\n")
