@@ -129,6 +129,76 @@ async def test_a_prompt_sent_again_to_the_next_engine_joins_the_turn_it_began(tm
         assert prompts.ended == ["done"]
 
 
+async def test_a_prompt_sent_again_is_told_how_it_ended_though_another_one_asks(
+    tmp_path,
+):
+    script = replies([Say("first"), Halt()], ASK)
+    async with open_stage(tmp_path, script, Probe(permission="?")) as stage:
+        prompts = Prompts(stage)
+        await prompts.send("go", "same")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(prompts.send, "ask")
+            await wait_all_tasks_blocked()
+            await prompts.send("go", "same")
+            accepted = await stage.session.submit("go", command_id="same")
+            await prompts.send("new")
+            nursery.cancel_scope.cancel()
+        assert accepted.delivery == "delivered"
+        assert prompts.ended == ["first", "first", "interaction_pending"]
+
+
+@attrs.define(eq=False)
+class HeldPosts:
+    """A record that holds the first command at a gate."""
+
+    inner: Any
+    gate: trio.Event = attrs.field(factory=trio.Event)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def post(self, command_id, body):
+        await self.gate.wait()
+        return await self.inner.post(command_id, body)
+
+
+@pytest.mark.parametrize(
+    ("command_id", "became"), [("known", "held"), ("new", "withdrawn_command")]
+)
+async def test_a_cancel_takes_back_what_is_new_and_nothing_that_was_taken_in_before(
+    tmp_path, command_id, became
+):
+    async with open_stage(tmp_path, replies([Hang()])) as stage:
+        told: list[str] = []
+
+        async def queue():
+            try:
+                put = await stage.session.queue("later", command_id=command_id)
+                told.append(put.delivery)
+            except TurnRefusedError as exc:
+                told.append(exc.code)
+
+        loaded = stage.session._sessions.loaded(stage.session.id)
+        assert loaded is not None
+        session = loaded.session
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.session.prompt, "go")
+            await wait_all_tasks_blocked()
+            await stage.session.queue("later", command_id="known")
+            held = HeldPosts(session.ports.record)
+            session.ports = attrs.evolve(session.ports, record=held)
+            nursery.start_soon(stage.session.queue, "what the actor is busy with")
+            await wait_all_tasks_blocked()
+            nursery.start_soon(queue)
+            await wait_all_tasks_blocked()
+            nursery.start_soon(stage.session.cancel)
+            await wait_all_tasks_blocked()
+            held.gate.set()
+        assert told == [became]
+        rows = await stage.session.inputs()
+        assert [row.delivery for row in rows] == ["held", "held"]
+
+
 async def test_a_command_waits_until_its_session_has_a_provider(tmp_path):
     async with open_stage(tmp_path, []) as stage:
         session_id = stage.session.id

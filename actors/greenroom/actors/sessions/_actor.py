@@ -31,6 +31,7 @@ from greenroom.actors.kernel import (
 )
 from greenroom.actors.logs import LogIds, bind_log_ids
 from greenroom.protocol import (
+    Command,
     InputChange,
     InternalError,
     PendingInput,
@@ -258,9 +259,7 @@ class SessionActor:
         command_id, now = request.command_id, ctx.clock.now()
         command = PromptCommand(request.parts)
         try:
-            self._check_unread(request)
-            check_parts(request.parts)
-            self._check_prompt(request)
+            await self._check_new(request, command)
             taken = await self._intake.take_prompt(command_id, command, reply, now)
         except Exception as exc:
             reply.set_error(exc)
@@ -272,23 +271,29 @@ class SessionActor:
         elif taken == "straight" and await self._drain.let_straight_in(request, ctx):
             self._work.start_loop(ctx)
 
-    def _check_unread(self, request: Prompt | PutIn) -> None:
-        if not self.session.unread.read(request):
+    async def _check_new(self, request: Prompt | PutIn, command: Command) -> None:
+        was_wanted = self.session.unread.read(request)
+        check_parts(command.parts)
+        known = await self._intake.is_known(request.command_id)
+        # Sent again: whoever asks joins it, or is told how it ended.
+        if not known and not was_wanted:
             raise TurnRefusedError(
                 "withdrawn_command", "the command was taken back by a cancel"
             )
-
-    def _check_prompt(self, request: Prompt | PutIn) -> None:
-        turn = self.session.turn
-        if turn is not None and turn.takes(request.command_id):
-            # Sent again: one more waits for the turn that it began.
+        if not isinstance(command, PromptCommand):
             return
+        if not known:
+            self._check_interaction()
+        if not known or self._intake.waits(request.command_id):
+            self._check_provider()
+
+    def _check_interaction(self) -> None:
+        turn = self.session.turn
         if turn is not None and unresolved(turn.message):
             raise TurnRefusedError(
                 "interaction_pending",
                 "answer or cancel the pending interaction before the next prompt",
             )
-        self._check_provider()
 
     def _check_provider(self) -> None:
         check_provider(self.session.settings.provider, self.session.ports.providers)
@@ -298,10 +303,7 @@ class SessionActor:
     ) -> None:
         command_id, command, now = request.command_id, request.command, ctx.clock.now()
         try:
-            self._check_unread(request)
-            check_parts(command.parts)
-            if isinstance(command, PromptCommand):
-                self._check_prompt(request)
+            await self._check_new(request, command)
             taken = await self._intake.put_in(request, now)
             if isinstance(taken, InputChange):
                 await self._intake.adopt(

@@ -73,7 +73,7 @@ class Intake:
             TurnRefusedError: not taken.
             StorageError: not written.
         """
-        known = await self._is_known(command_id)
+        known = await self.is_known(command_id)
         taken: Taken = None
         if not known:
             taken = (
@@ -94,7 +94,7 @@ class Intake:
             StorageError: not written.
         """
         command_id, command = request.command_id, request.command
-        known = await self._is_known(command_id)
+        known = await self.is_known(command_id)
         taken = None
         if not known:
             self._check_turn(command)
@@ -215,7 +215,7 @@ class Intake:
         # Whether there was room.
         command_id = posted.command_id
         try:
-            if await self._is_known(command_id):
+            if await self.is_known(command_id):
                 raise _conflicting(command_id, "is the id of another message")
             command = read_command(posted)
             self._check_turn(command)
@@ -298,6 +298,23 @@ class Intake:
         gone = self._is_open(command_id) or self.session.history.took(command_id)
         return AcceptedInput(command_id, "delivered" if gone else "deleted", None)
 
+    async def is_known(self, command_id: str) -> bool:
+        """Whether something was put in under this id, or a message has it.
+
+        Raises:
+            StorageError: the transcript can't be read.
+        """
+        history = self.session.history
+        await history.complete()
+        if self._is_open(command_id) or history.took(command_id):
+            return True
+        return history.holds(command_id)
+
+    def waits(self, command_id: str) -> bool:
+        """Whether what was put in under this id has still to begin its turn."""
+        row = self._row_of(command_id)
+        return row is not None and row.state != "claimed"
+
     @property
     def _is_clear(self) -> bool:
         session = self.session
@@ -309,13 +326,6 @@ class Intake:
         if turn is not None and turn.takes(command_id):
             return True
         return self._row_of(command_id) is not None
-
-    async def _is_known(self, command_id: str) -> bool:
-        history = self.session.history
-        await history.complete()
-        if self._is_open(command_id) or history.took(command_id):
-            return True
-        return history.holds(command_id)
 
     def _row_of(self, command_id: str) -> PendingInput | None:
         steered = {command_of(message) for message in self.session.steered}
