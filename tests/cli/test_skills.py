@@ -50,21 +50,37 @@ def test_a_skill_is_added_given_taken_and_removed(type_in: Any, tmp_path: Path) 
     assert "About pdf.  (used by default)" in type_in("skills")[1]
 
     status, _, err = type_in("skills", "remove", "pdf")
-    assert status != ExitCode.OK
+    assert status == ExitCode.USAGE
     assert "not those that were named: default" in err
     assert type_in("skills", "unbind", "default", "pdf")[0] == ExitCode.OK
     assert type_in("skills", "remove", "pdf")[0] == ExitCode.OK
     assert skills(type_in) == []
 
 
+def test_what_a_session_uses_is_selected_and_left_again(
+    type_in: Any, tmp_path: Path
+) -> None:
+    type_in("skills", "add", str(package(tmp_path, "pdf")))
+    type_in("skills", "bind", "default", "pdf")
+    type_in("run", "hello", "--cwd", str(tmp_path))
+    session = json.loads(type_in("sessions", "--json")[1])["id"]
+    select = "skills", "select", session
+
+    assert type_in(*select, "pdf") == (ExitCode.OK, f"{session} pdf\n", "")
+    status, out, err = type_in(*select, "pdf", "fdp")
+    assert (status, out) == (ExitCode.OK, f"{session} pdf\n")
+    assert err == "greenroom: the session's agent does not have: fdp\n"
+    assert type_in(*select) == (ExitCode.OK, f"{session} nothing\n", "")
+
+
 def test_what_can_not_be_done_is_said(type_in: Any, tmp_path: Path) -> None:
-    for argv, words in (
-        (("bind", "default", "nothing"), "there is no Skill 'nothing'"),
-        (("add", str(tmp_path)), "SKILL.md"),
-        (("select", "nowhere", "pdf"), "there is no session 'nowhere'"),
+    for argv, expected, words in (
+        (("bind", "default", "none"), ExitCode.USAGE, "there is no Skill 'none'"),
+        (("add", str(tmp_path)), ExitCode.RUN_FAILED, "SKILL.md"),
+        (("select", "none", "pdf"), ExitCode.USAGE, "there is no session 'none'"),
     ):
         status, _, err = type_in("skills", *argv)
-        assert status not in (ExitCode.OK, ExitCode.USAGE), argv
+        assert status == expected, argv
         assert words in err
 
 

@@ -26,6 +26,7 @@ from greenroom.protocol import (
     AgentRefusedError,
     AgentUnavailableError,
     GreenroomError,
+    SkillError,
     StorageError,
 )
 from greenroom.storage.legacy import LegacyError
@@ -100,6 +101,8 @@ def exit_code_for(error: GreenroomError) -> ExitCode:
         case SessionNotFoundError() | TurnRefusedError() | WorkspaceError():
             return ExitCode.USAGE
         case AgentNotFoundError() | AgentRefusedError() | AgentUnavailableError():
+            return ExitCode.USAGE
+        case SkillError() if error.code != "skill_io":
             return ExitCode.USAGE
         case LegacyError():  # of a file that was named, not of the state folder
             return ExitCode.USAGE

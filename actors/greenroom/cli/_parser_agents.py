@@ -126,7 +126,11 @@ def _skills_bind(parser: SubParser) -> None:
 def _skills_select(parser: SubParser) -> None:
     parser.add_argument("session", metavar="SESSION", help="the session's id")
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="what it uses from now on"
+        "names",
+        nargs="*",
+        default=[],
+        metavar="NAME",
+        help="what it uses from now on; none: nothing",
     )
 
 

@@ -140,6 +140,10 @@ async def _unbind(engine: Engine, arguments: argparse.Namespace) -> dict[str, An
 async def _select(engine: Engine, arguments: argparse.Namespace) -> dict[str, Any]:
     session = SessionId(arguments.session)
     selected = await engine.skills.select(session, arguments.names)
+    unknown = [name for name in arguments.names if name not in selected]
+    if unknown:
+        told = one_line(", ".join(unknown))
+        print(f"greenroom: the session's agent does not have: {told}", file=sys.stderr)
     return {"session": session, "selected": " ".join(selected) or "nothing"}
 
 
