@@ -22,6 +22,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from greenroom import otel
 from greenroom.actors.tools import Operation, ToolResult
 from greenroom.engine import Grant
 from greenroom.otel import OpenTelemetry
@@ -252,6 +253,33 @@ async def test_another_turn_is_linked_to_none(
         for text in ("one", "two"):
             await stage.session.prompt(text)
     assert [list(run.links) for run in named(collector.spans, "invoke")] == [[], []]
+
+
+def test_the_last_runs_of_so_many_sessions_are_kept_for_a_link(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otel, "KEPT_RUNS", 1)
+    observer = collector.telemetry.observe(HandClock(1_000.0))
+
+    def begin(session: str, run: str) -> dict[str, Any]:
+        ids: dict[str, Any] = {"session_id": session, "run_id": run, "message_id": "m"}
+        observer.told(SessionStart(**ids, agent_id="a", provider="p", model="m"))
+        return ids
+
+    paused: dict[str, Any] = {"outcome": "paused", "reason": "x", "user_stop": False}
+    for session in ("old", "new"):
+        observer.told(RunEnd(**begin(session, "1"), **paused))
+    for session in ("old", "new"):
+        begin(session, "2")
+    observer.close()
+    ids = ("gen_ai.conversation.id", "greenroom.run.id")
+    linked = {of(span, *ids): len(span.links) for span in collector.spans}
+    assert linked == {
+        ("old", "1"): 0,
+        ("new", "1"): 0,
+        ("old", "2"): 0,
+        ("new", "2"): 1,
+    }
 
 
 #### Side requests
