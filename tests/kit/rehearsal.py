@@ -174,10 +174,10 @@ class RecordSpy:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    async def append(self, facts: Any, settles: Any = ()) -> None:
+    async def append(self, facts: Any, settles: Any = (), **named: Any) -> None:
         what = facts[0].name
         self._check(what)
-        await self.inner.append(facts, settles)
+        await self.inner.append(facts, settles, **named)
         self._note(what)
 
     async def commit(self, record: Any) -> bool:

@@ -59,15 +59,20 @@ def next_input(
 
 
 def recovered_inputs(
-    inputs: PendingInputs, known: Callable[[PendingInput], bool], *, now: float
+    inputs: PendingInputs,
+    known: Callable[[PendingInput], bool],
+    *,
+    now: float,
+    half_open: Callable[[PendingInput], bool] = lambda _: False,
 ) -> InputChange:
     """Return what a restart makes of the rows (PIN-14).
 
-    *known* says whether a message of a claimed row is in the transcript.
+    *known* says whether the messages of a claimed row are in the transcript, and
+    *half_open* whether the user's is there alone: then it is taken out again.
     """
     revisions: list[PendingInput] = []
     for row in inputs.rows:
-        step = _recovered(inputs, row, known, now)
+        step = _recovered(inputs, row, known, half_open, now)
         inputs, revisions = step.inputs, revisions + list(step.revisions)
     return InputChange(inputs, newest(revisions))
 
@@ -76,11 +81,15 @@ def _recovered(
     inputs: PendingInputs,
     row: PendingInput,
     known: Callable[[PendingInput], bool],
+    half_open: Callable[[PendingInput], bool],
     now: float,
 ) -> InputChange:
     if row.state == "claimed":
         delivered = row.mode == "steer" or known(row)
-        return inputs.settle(row.id, "delivered" if delivered else "released", now=now)
+        if not delivered:
+            retracts = half_open(row)
+            return inputs.settle(row.id, "released", now=now, retracts=retracts)
+        return inputs.settle(row.id, "delivered", now=now)
     if row.mode == "steer" and row.state == "blocked":
         return inputs.requeue(row.id, now=now)
     if row.mode == "steer" and not row.message_ids:

@@ -165,6 +165,9 @@ class PendingInputs:
             created_at=now,
             updated_at=now,
         )
+        return self._put_in_front(row, now)
+
+    def _put_in_front(self, row: PendingInput, now: float) -> InputChange:
         steers = tuple(each for each in self.rows if each.mode == "steer")
         placed = PendingInputs((*steers, row, *self.queue))
         numbered = placed._renumber(placed.queue, now=now)
@@ -296,6 +299,7 @@ class PendingInputs:
         ids = row.message_ids if row.mode == "steer" else ()
         return self._revise(
             row,
+            assistant_message_id=None,
             state="blocked",
             blocking=tuple(reasons),
             claimed_at=None,
@@ -350,8 +354,9 @@ class PendingInputs:
     ) -> InputChange:
         """Take a row for its turn.
 
-        *reply* is the assistant's message that a steer reserves (PIN-05); *message_id*
-        the user's message that a queued input is going to have.
+        *reply* is the id that is reserved for the assistant's message (PIN-05), by
+        which a restart knows whether the turn began; *message_id* is that of the user's
+        message which a queued input is going to have.
 
         Raises:
             InputRefusedError: unknown, or it does not wait.
@@ -370,13 +375,44 @@ class PendingInputs:
             updated_at=now,
         )
 
+    def claim_at_once(
+        self,
+        input_id: str,
+        parts: Parts,
+        *,
+        message_id: MessageId,
+        reply: MessageId,
+        now: float,
+    ) -> InputChange:
+        """Take an input for its turn that nothing waits before, and that had no row."""
+        row = PendingInput(
+            id=input_id,
+            mode="queue",
+            state="claimed",
+            sent=True,
+            order=1,
+            parts=parts,
+            message_ids=(message_id,),
+            assistant_message_id=reply,
+            created_at=now,
+            updated_at=now,
+            claimed_at=now,
+        )
+        return self._put_in_front(row, now)
+
     def settle(
-        self, input_id: str, settlement: Settlement, *, now: float
+        self,
+        input_id: str,
+        settlement: Settlement,
+        *,
+        now: float,
+        retracts: bool = False,
     ) -> InputChange:
         """End a claim; a row that is gone, or not claimed, stays as it is (PIN-10).
 
         A steer is always consumed, whatever became of its turn (PIN-11). What comes
-        back stays until something new comes, or the user says go on.
+        back stays until something new comes, or the user says go on. *retracts*: its
+        message was in the transcript and is taken out, so the id is used up.
         """
         row = next((r for r in self.rows if r.id == input_id), None)
         if row is None or row.state != "claimed":
@@ -386,10 +422,11 @@ class PendingInputs:
         return self._revise(
             row,
             state="pending",
-            returned=row.returned or settlement == "returned",
+            returned=row.returned or retracts or settlement == "returned",
             held=settlement == "returned",
             claimed_at=None,
             message_ids=(),
+            assistant_message_id=None,
             updated_at=now,
         )
 

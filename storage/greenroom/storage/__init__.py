@@ -140,6 +140,7 @@ from .names import (
     bootstrap_facts as bootstrap_facts,
     contribution_fact as contribution_fact,
     forked_fact as forked_fact,
+    indicator_fact as indicator_fact,
     input_fact as input_fact,
     is_audit as is_audit,
     message_fact as message_fact,

@@ -61,7 +61,7 @@ class FakeRecovery:
 
     change: Callable[[Any], Any]
 
-    async def begin(self, request, *, resumes):
+    async def begin(self, request):
         pass
 
     async def relieve(self, request, latch):

@@ -37,7 +37,7 @@ OTHER_RUN = RunId("11111111-1111-4111-8111-111111111111")
 
 
 class Shorter:
-    async def begin(self, request, *, resumes):
+    async def begin(self, request):
         await trio.lowlevel.checkpoint()
 
     async def relieve(self, request, latch):

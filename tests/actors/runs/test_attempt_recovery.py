@@ -38,7 +38,7 @@ class Shorter:
     gives_up: bool = False
     gate: trio.Event | None = None
 
-    async def begin(self, request, *, resumes):
+    async def begin(self, request):
         await trio.lowlevel.checkpoint()
 
     def noticed(self, pressure):

@@ -25,10 +25,10 @@ def full_disk_at(number):
 
 
 FAULTS = ("raised", "error")
-END_OF_ROUND = 6
+END_OF_ROUND = 7
 
 
-@pytest.mark.parametrize("number", range(1, 10))
+@pytest.mark.parametrize("number", range(1, 11))
 async def test_a_full_disk_at_any_write_is_an_error_and_the_session_goes_on(
     tmp_path, number
 ):

@@ -11,7 +11,7 @@ from ._active import (
     RunNotStartedError as RunNotStartedError,
     RunResult as RunResult,
 )
-from ._costs import known_cost as known_cost
+from ._costs import excess_of as excess_of, known_cost as known_cost
 from ._ports import (
     ContextBudget as ContextBudget,
     Contribute as Contribute,
@@ -31,6 +31,11 @@ from ._protocol import (
     Behaviour as Behaviour,
     Reconciled as Reconciled,
     RunBackend as RunBackend,
+)
+from ._resources import (
+    adopt as adopt,
+    request_of as request_of,
+    with_resources as with_resources,
 )
 from ._side_requests import SideRequests as SideRequests
 from ._tool_facts import append_revisions as append_revisions

@@ -18,6 +18,9 @@ from greenroom.protocol import (
 
 from ._ports import RunPlan
 
+Bill = tuple[Usage | None, float | None]
+"""What a request used, and cost in US dollars; ``None`` where it is not known."""
+
 
 @attrs.frozen
 class RunResult:
@@ -69,8 +72,11 @@ class ActiveRun:
     on_dispatch: Callable[[], None] = attrs.field(default=lambda: None)
     """Called when the dispatch of a deferred call is durable."""
 
+    early: list[Bill] = attrs.field(factory=list[Bill], init=False)
+    """What was billed before there was a run to count it."""
     bill: Callable[[Usage | None, float | None], None] = attrs.field(
-        default=lambda usage, cost: None
+        default=attrs.Factory(lambda self: self._bill_early, takes_self=True),
+        init=False,
     )
     """Takes what a request that was made for the turn used, and cost in US dollars;
     ``None`` where it is not known. The run sets it."""
@@ -79,3 +85,6 @@ class ActiveRun:
     def of(cls, plan: RunPlan) -> ActiveRun:
         """Return a run that is to do *plan* and has not begun."""
         return cls(plan, Draft.resume(plan.message.id, plan.message.blocks))
+
+    def _bill_early(self, usage: Usage | None, cost: float | None) -> None:
+        self.early.append((usage, cost))

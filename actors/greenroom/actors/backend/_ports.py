@@ -217,10 +217,10 @@ class Recovery(Protocol):
     Every method may be cancelled, and then has changed nothing that is durable.
     """
 
-    async def begin(self, request: ModelRequest, *, resumes: bool) -> None:
-        """Make the run's view smaller before *request*, its first one, if it has to.
+    async def begin(self, request: ModelRequest) -> None:
+        """Make the view smaller before *request*, if it has to.
 
-        *resumes*: the run goes on with a turn that had a run before.
+        It is the first one of a run that goes on with a turn.
         """
         ...
 
@@ -310,7 +310,7 @@ class RunPorts:
     """Reads how far the requests of a message got, from durable evidence (RUN-04).
     ``None``: its metadata is all there is."""
     preparing: Callable[[str | None], None] = _unwatched
-    """Told which step the run is at before it asks the model; ``None``: it asks now.
+    """Told which step comes next before the model is asked; ``None``: it is asked now.
     Never waits (SES-20)."""
     tell_hooks: Callable[[Notice], None] = _no_hooks
     """Tells hooks and the observer what happened, after it is on disk; never waits,

@@ -83,9 +83,9 @@ class RunRecovery:
     """Makes the view of the session's history, without the turn's work."""
     blocks: Callable[[], Sequence[Block]]
     """What the turn's message holds by now."""
-    due: Callable[[Numbers, bool], Awaitable[Trigger | None]]
-    """Why the history is to be compacted before the first request of these numbers, of
-    a run that does or does not go on with a turn; ``None``: it is not."""
+    due: Callable[[Numbers], Awaitable[Trigger | None]]
+    """Why the history is to be compacted before a turn goes on with a request of these
+    numbers; ``None``: it is not."""
     noticed: Callable[[ContextPressure], None] = _unheard
     """Told of a request that was too large, and nobody said so (CTX-19)."""
     protected: frozenset[str] = _UNTOUCHED
@@ -94,9 +94,9 @@ class RunRecovery:
 
     #### Before a request is sent
 
-    async def begin(self, request: ModelRequest, *, resumes: bool) -> None:
-        """Compact the history before the run's first *request*, if it is due."""
-        trigger = await self.due(self.estimates.preflight(request), resumes)
+    async def begin(self, request: ModelRequest) -> None:
+        """Compact the history before *request*, with which a turn goes on."""
+        trigger = await self.due(self.estimates.preflight(request))
         if trigger is None:
             return
         done = await self.compact(trigger)

@@ -170,7 +170,7 @@ class Attempts:
         views, view = self.ports.views, self.view
         if views is None or view is None:
             return request
-        self.ports.preparing("view")
+        self.ports.preparing("request")
         counters = self.progress.counters
         identity = RequestIdentity(
             self.identity.run_id,

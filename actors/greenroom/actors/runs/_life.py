@@ -16,17 +16,17 @@ import trio
 
 from greenroom.actors.backend import (
     ActiveRun,
-    Prepared,
     Refreshed,
     RunNotStartedError,
     RunPorts,
     SideRequests,
+    adopt,
+    with_resources,
 )
 from greenroom.actors.kernel import Context
 from greenroom.protocol import (
     ChatMessage,
     Counters,
-    Draft,
     Fault,
     JournalError,
     RunKind,
@@ -75,6 +75,8 @@ class Run:
             guard=metadata.no_progress_tool_loop,
             price=ports.cost,
         )
+        for usage, cost in active.early:
+            progress.bill(usage, cost)
         active.bill = progress.bill
         settlement = Settlement(
             active.plan, ports, active.draft, progress, ctx.clock.now
@@ -91,7 +93,7 @@ class Run:
             CommittedProjectionError: the terminal is durable, the message is not.
         """
         await self._continue_numbers()
-        await self._prepare()
+        self.ports = await with_resources(self.active, self.ports)
         await self._begin()
         try:
             terminal = await work()
@@ -112,10 +114,10 @@ class Run:
     async def _continue_numbers(self) -> None:
         # What a run before this one sent may be known from other facts alone: it may
         # have ended before the message said so (RUN-04).
-        self.ports.preparing("request numbers")
         plan, last_request = self.active.plan, self.ports.last_request
         if not plan.resumes or last_request is None:
             return
+        self.ports.preparing("request numbers")
         try:
             seq = await last_request(plan.message.id)
         except StorageError as exc:
@@ -125,28 +127,9 @@ class Run:
             counters, request_seq=max(seq, counters.request_seq)
         )
 
-    async def _prepare(self) -> None:
-        # Before the start fact: a run that lacks its resources does not begin (RUN-07).
-        self.ports.preparing("resources")
-        plan, prepare = self.active.plan, self.ports.prepare
-        if prepare is None:
-            return
-        try:
-            prepared = await prepare(plan, self.ports.tools)
-        except Exception as exc:
-            raise RunNotStartedError(f"run {plan.run_id} can't start: {exc}") from exc
-        first = prepared.at(self.active.draft.blocks)
-        refresh = self.ports.refresh or _Renewed(prepared, self.active.draft, first)
-        self.ports = attrs.evolve(self.ports, refresh=refresh)
-        self.use(first)
-
     def use(self, fresh: Refreshed) -> None:
         """Go on with other tools, instructions and readable folders (TOL-23)."""
-        self.ports = attrs.evolve(self.ports, tools=fresh.tools)
-        self.active.plan.view.replace_system(fresh.instructions)
-        self.active.plan.view.skills = fresh.skills
-        if fresh.readable is not None:
-            self.active.plan.context.readable.folders = fresh.readable
+        self.ports = adopt(self.active.plan, self.ports, fresh)
 
     def keep_blocks(self) -> None:
         """Keep what the tape does not have yet, in case the process dies."""
@@ -192,23 +175,6 @@ class Run:
     def _interrupted(self) -> Terminal:
         cause = self.ctx.cancel_cause
         return interrupted_terminal("parent" if cause is None else cause.value)
-
-
-@final
-@attrs.define(eq=False)
-class _Renewed:
-    """A refresh from the run's own snapshot; quiet as long as nothing has changed."""
-
-    prepared: Prepared
-    draft: Draft
-    last: Refreshed
-
-    async def __call__(self) -> Refreshed | None:
-        fresh = self.prepared.at(self.draft.blocks)
-        if fresh == self.last:
-            return None
-        self.last = fresh
-        return fresh
 
 
 def make_batch(run: Run, conversation: Callable[[], Sequence[ChatMessage]]) -> Batch:

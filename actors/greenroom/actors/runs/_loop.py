@@ -1,7 +1,8 @@
 """The loop run: asks the model and works until the turn ends or pauses.
 
 The decisions are `RunMachine`'s; this module performs them. The life around it is that
-of every run (`_life`).
+of every run (`_life`). A turn's first run begins with a view that was made for it; one
+that goes on with a turn adds what memory said, and makes room, by itself (SES-19).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Final, final
 
 import attrs
 
-from greenroom.actors.backend import ActiveRun, RunPorts
+from greenroom.actors.backend import ActiveRun, RunPorts, excess_of, request_of
 from greenroom.actors.kernel import Context
 from greenroom.protocol import (
     NOTHING_FITS,
@@ -47,7 +48,7 @@ from greenroom.protocol import (
 from greenroom.protocol.providers import OVERFLOW_CODE
 from greenroom.storage import FencedError, contribution_fact
 
-from ._allowance import budget_question, excess_of
+from ._allowance import budget_question
 from ._attempt import AttemptIdentity, ProviderRaisedError
 from ._attempts import Attempts
 from ._batch import Batch
@@ -85,13 +86,16 @@ class Loop:
 
     async def work(self) -> Terminal:
         """Perform the machine's commands until it ends."""
-        self.view.begin_turn(self.run.active.plan.message)
-        await self._remember()
+        resumes = self.run.active.plan.resumes
+        if resumes:
+            self.view.begin_turn(self.run.active.plan.message)
+            await self._remember()
         await self._end_inherited()
         begun = await self._begin()
         # After the judgement, which may have put a note behind a result.
         self.view.add_resumed(self.run.active.draft.blocks)
-        await self._make_room()
+        if resumes:
+            await self._make_room()
         self.machine, command = self.machine.after(begun)
         while not isinstance(command, End):
             match command:
@@ -112,8 +116,7 @@ class Loop:
         recovery, spent = self.run.ports.recovery, self.run.settlement.metadata()
         if recovery is not None and self._excess(spent) is None:
             self.run.ports.preparing("compaction")
-            resumes = self.run.active.plan.resumes
-            await recovery.begin(self._request(), resumes=resumes)
+            await recovery.begin(self._request())
 
     async def _remember(self) -> None:
         plan, ports = self.run.active.plan, self.run.ports
@@ -215,17 +218,7 @@ class Loop:
         )
 
     def _request(self) -> ModelRequest:
-        settings = self.run.active.plan.settings
-        return ModelRequest(
-            model=settings.model,
-            messages=self.view.messages,
-            tools=self.run.ports.tools.definitions,
-            max_output_tokens=settings.max_output_tokens,
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            reasoning_effort=settings.reasoning_effort,
-            verbosity=settings.verbosity,
-        )
+        return request_of(self.run.active.plan, self.run.ports.tools)
 
     def _round_ended(self, reply: RoundReply) -> RoundEnded:
         draft = self.run.active.draft

@@ -5,8 +5,8 @@ a turn without a run, its message pending (paused: the first unresolved interact
 waits for its answer). It is a task only while something is to be done, otherwise a
 hosted actor that costs nothing.
 
-Order within a turn: user and assistant message, in the append that settles the command
-→ the run's own facts → next.
+Order within a turn: its preparation, which puts the user's and the assistant's message
+on the tape (`_preparation`) → the run's own facts → next.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ from ._messages import (
     TurnResult,
     session_closing,
 )
+from ._opening import BeginReply, SayInput, open_turn
 from ._rewind import ClearSession, RewindSession, clear, rewind
 from ._session import Session
 from ._settings import changed_settings, check_provider
@@ -195,6 +196,10 @@ class SessionActor:
         self.session.waiters.leave(reply)
 
     async def _handle_ask(self, ask: Ask[Any], ctx: Context[Any]) -> None:
+        if isinstance(ask.request, SayInput | BeginReply):
+            opening = open_turn(self.session, ask.request, ctx.clock.now())
+            await _settle(ask.reply, opening)
+            return
         if self.session.leaving:
             ask.reply.set_error(session_closing())
             return

@@ -254,7 +254,7 @@ class SessionCompaction:
             compact=lambda why: self.compact(why, plan.settings, active=active),
             base=lambda: self._base(plan.settings),
             blocks=lambda: active.draft.blocks,
-            due=lambda numbers, resumes: self._due(plan.settings, numbers, resumes),
+            due=lambda numbers: self.due(plan.settings, numbers, resumes=True),
             noticed=self._noticed,
         )
         return attrs.evolve(ports, recovery=recovery)
@@ -262,9 +262,14 @@ class SessionCompaction:
     def _base(self, settings: SessionSettings) -> ViewBuilder:
         return self.session.history.view(settings)
 
-    async def _due(
-        self, settings: SessionSettings, numbers: Numbers, resumes: bool
+    async def due(
+        self, settings: SessionSettings, numbers: Numbers, *, resumes: bool
     ) -> Trigger | None:
+        """Return why the history is to be compacted before a request of *numbers*.
+
+        ``None``: it is not. *resumes*: it is the first of a run that goes on with a
+        turn (CTX-25).
+        """
         preflight = numbers.preflight
         if self.session.history.pressed or preflight.pressure:
             return "context_pressure"
@@ -358,12 +363,20 @@ def _compaction_of(session: Session) -> SessionCompaction:
 
 def with_compaction(session: Session, active: ActiveRun, ports: RunPorts) -> RunPorts:
     """Return *ports* of a run that makes its requests smaller where they have to be."""
+    compaction = compaction_for(session, active.plan.settings)
+    if compaction is None or ports.recovery is not None:
+        return ports
+    return compaction.for_run(active, ports)
+
+
+def compaction_for(
+    session: Session, settings: SessionSettings
+) -> SessionCompaction | None:
+    """Return what compacts *session* for its turns; ``None``: nothing does."""
     setup = session.ports.compaction
-    if setup is None or ports.recovery is not None:
-        return ports
-    if active.plan.settings.provider == ACP_PROVIDER:
-        return ports
-    return SessionCompaction(session, setup).for_run(active, ports)
+    if setup is None or settings.provider == ACP_PROVIDER:
+        return None
+    return SessionCompaction(session, setup)
 
 
 def _finished(session: Session) -> list[MessageRecord]:

@@ -1,15 +1,15 @@
 """How input is let into its turn, and settled behind it (PIN-08 to PIN-11).
 
-One at a time. Order of a queued turn: claim → attachments → user's and assistant's
-message → the run → the claim is settled behind the run's terminal (JRN-24). A process
-that dies in between leaves a claim, which the next one settles (PIN-14).
+One at a time. Order of a queued turn: claim → attachments → its preparation, which ends
+with the assistant's message (`_preparation`) → the run → the claim is settled behind
+the run's terminal (JRN-24). A process that dies in between leaves a claim, which the
+next one settles (PIN-14).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any, Final, final
 
 import attrs
@@ -28,17 +28,12 @@ from greenroom.protocol import (
 from greenroom.storage import message_fact, retraction_fact
 
 from ._commands import arrival_facts
-from ._input import (
-    pending_reply,
-    prompt_message,
-    prompt_submitted,
-    queued_message,
-    read_message,
-)
+from ._input import pending_reply, prompt_message, queued_message, read_message
 from ._input_steps import write_inputs
 from ._messages import InputBlockedError, Prompt
+from ._opening import add_said
 from ._session import Session
-from ._turn import Claim, Due, Turn
+from ._turn import Claim, Due, Opened, Turn
 from ._turns import fresh_metadata
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
@@ -89,10 +84,8 @@ class Drain:
             return self._was_opened()
         user = prompt_message(command_id, parts, order=session.next_order, now=now)
         reply = self._reply(user.order_seq + 1, ctx)
-        facts = [*arrived, message_fact(user), message_fact(reply)]
-        session.ports.preparing("messages")
-        await session.ports.record.append(facts, settles=[command_id])
-        self._open(reply, Claim(command_id, "send", (user,), parts))
+        claim = Claim(command_id, "send", (user,), parts, tuple(arrived))
+        self._open(reply, claim)
         return self._was_opened()
 
     def _next(self) -> PendingInput | None:
@@ -119,46 +112,38 @@ class Drain:
 
     async def _let_in_queued(self, row: PendingInput, ctx: Context[Any]) -> None:
         session, now = self.session, ctx.clock.now()
-        session.ports.preparing("history")
-        await session.history.complete()
         session.ports.preparing("claim")
         # A message that was retracted never comes back, so its id is used up.
         message_id = MessageId(ctx.ids.uuid() if row.returned else row.id)
-        claimed = session.inputs.claim(row.id, now=now, message_id=message_id)
+        user = queued_message(row, message_id, order=session.next_order, now=now)
+        reply = self._reply(user.order_seq + 1, ctx)
+        claimed = session.inputs.claim(
+            row.id, now=now, message_id=message_id, reply=reply.id
+        )
         await self._claim(claimed)
+        session.ports.preparing("attachments")
         if reasons := session.ports.attachments(row.parts or (), session.settings):
             await self._block(row, reasons, now)
             return
-        session.ports.preparing("messages")
-        user = queued_message(row, message_id, order=session.next_order, now=now)
-        reply = self._reply(user.order_seq + 1, ctx)
-        change = InputChange(session.inputs)
-        if row.sent:
-            # Somebody waits for this turn, and is told if it fails: it is theirs now.
-            change = session.inputs.settle(row.id, "delivered", now=now)
-        try:
-            await write_inputs(session, change, map(message_fact, (user, reply)))
-        except StorageError:
-            await self._release(row, now)
-            raise
         kind = "send" if row.sent else "queue"
         self._open(reply, Claim(row.id, kind, (user,), row.parts or ()))
 
     async def _let_in_steer(self, row: PendingInput, ctx: Context[Any]) -> None:
         session, now = self.session, ctx.clock.now()
-        session.ports.preparing("history")
-        await session.history.complete()
-        session.ports.preparing("claim")
+        session.ports.preparing("attachments")
         # Before the claim, which a steer does not give back (PIN-05).
         if reasons := session.ports.attachments(row.parts or (), session.settings):
             await self._block(row, reasons, now)
             return
+        session.ports.preparing("claim")
         read = tuple(read_message(message, now) for message in session.steered)
         reply = self._reply(session.next_order, ctx)
         claimed = session.inputs.claim(row.id, now=now, reply=reply.id)
         await self._claim(claimed, map(message_fact, (*read, reply)))
         session.steered = []
-        self._open(reply, Claim(row.id, "steer", read, row.parts or ()))
+        add_said(session, read)
+        claim = Claim(row.id, "steer", read, row.parts or ())
+        self._open(reply, claim, Opened.SAID)
 
     async def _claim(self, claimed: InputChange, facts: Iterable[Fact] = ()) -> None:
         # A claim that is on disk has its turn also if telling of it raises: nobody
@@ -171,12 +156,6 @@ class Drain:
             input_id = claimed.revisions[0].id
             _LOG.warning("the claim of input %r was not told: %r", input_id, exc)
             self.session.inputs = claimed.inputs
-
-    async def _release(self, row: PendingInput, now: float) -> None:
-        # If this fails as well, loading the session again releases it (PIN-14).
-        change = self.session.inputs.settle(row.id, "released", now=now)
-        with suppress(StorageError):
-            await write_inputs(self.session, change)
 
     async def _block(
         self, row: PendingInput, reasons: Sequence[str], now: float
@@ -194,12 +173,10 @@ class Drain:
         message_id = MessageId(ctx.ids.uuid())
         return pending_reply(message_id, order, metadata, ctx.clock.now())
 
-    def _open(self, reply: MessageRecord, claim: Claim) -> None:
-        session = self.session
-        for message in claim.messages:
-            session.ports.tell_hooks(prompt_submitted(session.id, message))
-            session.history.append(msgspec.structs.replace(message, status="sent"))
-        session.turn = Turn(reply, claim.input_id, claim=claim)
+    def _open(
+        self, reply: MessageRecord, claim: Claim, opened: Opened = Opened.NOTHING
+    ) -> None:
+        self.session.turn = Turn(reply, claim.input_id, claim=claim, opened=opened)
 
     def _was_opened(self) -> bool:
         session = self.session
@@ -231,25 +208,35 @@ class Drain:
     async def _settle(self, due: Due, now: float) -> None:
         inputs, claim = self.session.inputs, due.claim
         change, facts = InputChange(inputs), list[Fact]()
-        retracted = [due.reply] if due.undone else []
-        of_turn = [*claim.messages, due.reply]
+        retracted, settles = list[MessageRecord](), list[str]()
         match claim.kind:
             case "steer":
                 change = inputs.settle(claim.input_id, "delivered", now=now)
                 facts = [message_fact(_sent(m, now)) for m in claim.messages]
-            case "queue" if due.failed:
-                # The turn is taken back; what the journal has of it stays.
-                change = inputs.settle(claim.input_id, "returned", now=now)
-                retracted = of_turn
-            case "queue":
+                retracted = [due.reply] if due.undone else []
+            case "queue" if not due.failed:
                 change = inputs.settle(claim.input_id, "delivered", now=now)
-            case "send" if due.undone:
-                change = inputs.give_back(claim.input_id, claim.parts, now=now)
-                retracted = of_turn
-            case "send":
+            case "send" if not due.undone:
                 return
+            case _ if not claim.is_straight(inputs):
+                # The turn is taken back; what the journal has of it stays.
+                retracted = due.written
+                change = inputs.settle(
+                    claim.input_id,
+                    "released" if due.unwritten else "returned",
+                    now=now,
+                    retracts=bool(retracted),
+                )
+            case _ if due.unwritten:
+                # Its command is in the inbox.
+                self.session.owes = True
+                return
+            case _:
+                retracted = due.written
+                settles = [] if retracted else [claim.input_id]
+                change = inputs.give_back(claim.input_id, claim.parts, now=now)
         facts += (retraction_fact(message.id) for message in retracted)
-        await write_inputs(self.session, change, facts)
+        await write_inputs(self.session, change, facts, settles)
         self.session.history.retract(retracted)
 
 

@@ -135,13 +135,21 @@ class History:
         if self._view is not None:
             self._place(self._view, record)
 
-    def view(self, settings: SessionSettings) -> ViewBuilder:
-        """Return what a request begins with, to be added to."""
+    def view(
+        self, settings: SessionSettings, said: Iterable[MessageRecord] = ()
+    ) -> ViewBuilder:
+        """Return what a request begins with, to be added to.
+
+        *said* comes behind what is here: messages that are not on the tape yet.
+        """
         assert self._read_before is None
         wanted = settings.provider, settings.model, settings.system_prompt
         if self._view is None or self._made_for != wanted:
             self._view, self._made_for = self._make(settings), wanted
-        return self._view.fork()
+        view = self._view.fork()
+        for record in said:
+            self._place(view, record)
+        return view
 
     def retract(self, messages: Iterable[MessageRecord]) -> None:
         """Take messages out. What they cost stays spent, their ids stay used."""

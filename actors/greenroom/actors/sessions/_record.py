@@ -175,6 +175,11 @@ class SessionRecord:
             await self.append([plan_fact(ended)])
             self.plan = ended
 
+    async def clear_plan(self) -> None:
+        """Say of the plan, if there is one, that a new turn has none yet (SES-19)."""
+        if self.plan is not None and self.plan.entries:
+            await self.update_plan(())
+
     async def read(self, fn: Callable[[Store], T]) -> T:
         """Return *fn* of the store, behind everything that was written before."""
         return await self.writer.submit(Piece(fn))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import IntEnum, auto
 from typing import Any, Final, Literal, final
 
 import attrs
@@ -22,10 +23,12 @@ from greenroom.actors.providers import Provider, RateGate
 from greenroom.actors.tools import ToolContext, ToolSet
 from greenroom.protocol import (
     Block,
+    Fact,
     ItemId,
     MessageRecord,
     Notice,
     Parts,
+    PendingInputs,
     RunId,
     SessionId,
     SessionSettings,
@@ -151,21 +154,41 @@ class SessionPorts:
         )
 
 
+class Opened(IntEnum):
+    """How much of a turn's beginning is done; see `_preparation`."""
+
+    NOTHING = auto()
+    """Its input is claimed, or still a command in the inbox."""
+    SAID = auto()
+    """The user's messages are on the tape."""
+    SUBMITTED = auto()
+    """Hooks were told."""
+    REPLY = auto()
+    """The assistant's message is on the tape: runs can work on it."""
+
+
 @attrs.frozen
 class Claim:
     """The input that a turn was opened for, until its run's end settles it."""
 
     input_id: str
     kind: Literal["send", "queue", "steer"]
-    """``send``: somebody waits for the turn, so it has no row any more (PIN-11)."""
+    """``send``: somebody waits for the turn, so its row goes with the assistant's
+    message (PIN-11)."""
     messages: tuple[MessageRecord, ...]
     """The user's messages that it is."""
     parts: Parts
+    arrived: tuple[Fact, ...] = ()
+    """Where it came in, for the append that takes it in."""
 
     @property
     def commands(self) -> tuple[str, ...]:
         """Every command that it takes in."""
         return tuple(dict.fromkeys([self.input_id, *map(command_of, self.messages)]))
+
+    def is_straight(self, inputs: PendingInputs) -> bool:
+        """Whether it is none of the rows: its command is all there is of it."""
+        return all(row.id != self.input_id for row in inputs.rows)
 
 
 @attrs.frozen
@@ -179,8 +202,19 @@ class Due:
     """The turn ended in an error, or never began."""
     undone: bool = False
     """Its run never began: nothing is to be left of the turn."""
+    opened: Opened = Opened.REPLY
+    """What there is of it."""
+    unwritten: bool = False
+    """Undone because the store did not take its messages: the input waits as before."""
     failure: Exception | None = None
     """Told to whoever waits, once the claim is settled."""
+
+    @property
+    def written(self) -> list[MessageRecord]:
+        """The messages of the turn that are on the tape."""
+        said = self.claim.messages if self.opened > Opened.NOTHING else ()
+        is_there = self.opened is Opened.REPLY
+        return [*said, self.reply] if is_there else [*said]
 
 
 @final
@@ -198,6 +232,7 @@ class Turn:
     """The grant whose call runs now."""
     claim: Claim | None = None
     """What is to be settled when its first run has ended."""
+    opened: Opened = Opened.REPLY
     commands: tuple[str, ...] = attrs.field(init=False)
     """Every command that began it."""
     cached: int = 0
@@ -207,6 +242,12 @@ class Turn:
         self.commands = (
             (self.command_id,) if self.claim is None else self.claim.commands
         )
+
+    @property
+    def claimed(self) -> Claim:
+        """The claim, of a turn whose first run has not ended."""
+        assert self.claim is not None
+        return self.claim
 
     def takes(self, command_id: str) -> bool:
         """Whether that command began it, alone or with others."""

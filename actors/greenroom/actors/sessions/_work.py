@@ -14,7 +14,13 @@ from typing import Any, Final, cast, final
 import attrs
 import trio
 
-from greenroom.actors.backend import ActiveRun, RunNotStartedError, RunPlan, RunPorts
+from greenroom.actors.backend import (
+    ActiveRun,
+    Behaviour,
+    RunNotStartedError,
+    RunPlan,
+    RunPorts,
+)
 from greenroom.actors.kernel import Ask, CancelCause, Context, Exited, Failed
 from greenroom.actors.logs import LogIds, bind_log_ids
 from greenroom.protocol import (
@@ -23,12 +29,16 @@ from greenroom.protocol import (
     MessageRecord,
     RunId,
     SessionId,
+    SessionSettings,
     SessionState,
+    StorageError,
     TurnEnd,
+    ViewBuilder,
     Wake,
     end_of_run,
     interrupted_terminal,
     safe_text,
+    spent_on,
 )
 
 from ._answers import Answered, answer, ended_action, expire, too_late
@@ -41,10 +51,12 @@ from ._messages import (
     TurnResult,
     session_closing,
 )
+from ._opening import finish_opening
 from ._pauses import record_answer, record_stop, reopen, start_clock
+from ._preparation import Preparation
 from ._session import Session
 from ._settings import check_provider
-from ._turn import KEEPS_QUESTION, AnswerClock, Due, Turn, never_ran
+from ._turn import KEEPS_QUESTION, AnswerClock, Due, Opened, Turn, never_ran
 from ._turns import unresolved
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
@@ -64,9 +76,14 @@ class Work:
     #### Runs
 
     def start_loop(self, ctx: Context[Any]) -> None:
-        """Begin the turn's next run."""
+        """Begin the turn's next run; the first one begins with its preparation."""
         active, ports = self._make_run(ctx)
-        self._spawn(active, self.session.ports.backend.turn(active, ports), ctx)
+        session, turn = self.session, self._turn()
+        if turn.claim is None:
+            behaviour = session.ports.backend.turn(active, ports)
+        else:
+            behaviour = Preparation(session, turn, active, ports, ctx.ref).behave
+        self._spawn(active, behaviour, ctx)
 
     def _start_deferred(self, granting: Granting, ctx: Context[Any]) -> None:
         active, ports = self._make_run(ctx)
@@ -77,21 +94,12 @@ class Work:
 
     def _make_run(self, ctx: Context[Any]) -> tuple[ActiveRun, RunPorts]:
         settings, message = self.session.settings, self._turn().message
-        run_id, view = (
-            RunId(ctx.ids.uuid()),
-            self.session.history.view(self.session.settings),
-        )
+        run_id, view = RunId(ctx.ids.uuid()), self._view(settings)
         view.unread = lambda: [m.order_seq for m in self.session.steered]
         context = self.session.ports.context(settings, run_id)
-        plan = RunPlan(
-            run_id,
-            self.session.id,
-            settings,
-            message,
-            view,
-            context,
-            self.session.history.account,
-        )
+        plan = RunPlan(run_id, self.session.id, settings, message, view, context)
+        if self._turn().claim is None:
+            plan = attrs.evolve(plan, account=self.session.history.account)
         active = ActiveRun.of(plan)
 
         def is_current(_: int) -> bool:
@@ -105,6 +113,14 @@ class Work:
             ports, steer_waiting=lambda: waiting() or session.inputs.steers
         )
 
+    def _view(self, settings: SessionSettings) -> ViewBuilder:
+        if self._turn().claim is None:
+            return self.session.history.view(settings)
+        # Its preparation fills it.
+        view = ViewBuilder(settings.provider, settings.model)
+        view.add_system(settings.system_prompt)
+        return view
+
     def make_way(self) -> None:
         """Cancel the run for newer input, if nothing has come of the turn yet.
 
@@ -117,7 +133,9 @@ class Work:
         if self.session.ports.steers_by_cancel or not turn.active.draft.blocks:
             self._cancel_run(CancelCause.PENDING_INPUT)
 
-    def _spawn(self, active: ActiveRun, behaviour: Any, ctx: Context[Any]) -> None:  # noqa: ANN401 - a behaviour
+    def _spawn(
+        self, active: ActiveRun, behaviour: Behaviour, ctx: Context[Any]
+    ) -> None:
         turn = self._turn()
         turn.active, turn.cancelled = active, None
         plan = active.plan
@@ -151,8 +169,11 @@ class Work:
         granting, turn.granting = turn.granting, None
         if granting is not None and await self._grant_failed(granting, active, ctx):
             return
+        if not active.registered:
+            self._bill_early(active)
         if active.result is None:
             if turn.cancelled is not None and never_ran(active, exited):
+                await finish_opening(self.session, ctx.clock.now())
                 await self._cancel_paused(turn.cancelled, ctx)
             else:
                 await self._run_lost(active, exited)
@@ -165,6 +186,11 @@ class Work:
             await self._cancel_paused(turn.cancelled, ctx)
         else:
             await self._after_run(ctx)
+
+    def _bill_early(self, active: ActiveRun) -> None:
+        for usage, cost in active.early:
+            spent = spent_on(None if usage is None else usage.total, cost)
+            self.session.history.bill(spent)
 
     async def _grant_failed(
         self, granting: Granting, active: ActiveRun, ctx: Context[Any]
@@ -215,7 +241,9 @@ class Work:
         begun = active.registered or not isinstance(error, RunNotStartedError)
         failure = TurnFailedError(text)
         failure.__cause__ = error
-        if begun or self._turn().claim is None:
+        if isinstance(error, StorageError) and self._turn().opened < Opened.REPLY:
+            self._unload(error)
+        elif begun or self._turn().claim is None:
             # A later run's message holds what the earlier ones did.
             self.session.leaving = True
             self._fail_turn(failure)
@@ -243,11 +271,24 @@ class Work:
 
     def _undo_turn(self, failure: TurnFailedError) -> None:
         # Of a turn whose first run did not begin nothing is left (PIN-11).
-        turn = self._turn()
-        assert turn.claim is not None
-        due = Due(turn.claim, turn.message, failed=True, undone=True, failure=failure)
-        self.session.due = due
+        self.session.due = attrs.evolve(self._undone(), failure=failure)
         self._leave_turn("error")
+
+    def _undone(self) -> Due:
+        turn = self._turn()
+        return Due(
+            turn.claimed, turn.message, failed=True, undone=True, opened=turn.opened
+        )
+
+    def _unload(self, error: StorageError) -> None:
+        # The store does not take the turn's messages: the input waits for whoever loads
+        # the session next.
+        failure = TurnFailedError(f"the turn could not be stored: {error}")
+        failure.hint, failure.__cause__ = error.hint, error
+        self.session.leaving = True
+        self.session.due = attrs.evolve(self._undone(), unwritten=True)
+        self._leave_turn("error")
+        self.session.waiters.fail_all(failure)
 
     def _settle_claim(self, *, failed: bool) -> None:
         # A turn that went on after its first run is not taken back any more.
