@@ -31,6 +31,32 @@ def change_run_ports(stage: Stage, **changes: Any) -> None:
     loaded.session.ports = ports
 
 
+@attrs.frozen
+class BrokenView:
+    """A view that can't be read."""
+
+    error: Exception
+
+    def add_resumed(self, blocks: Any) -> None:
+        raise self.error
+
+
+def break_view(stage: Stage, error: Exception) -> None:
+    """Give the next run a view that raises, once it has started."""
+    loaded = stage.session._sessions.loaded(stage.session.id)
+    assert loaded is not None
+    session, left = loaded.session, [error]
+
+    def preparing(step: str | None) -> None:
+        if step == "start fact" and left:
+            assert session.turn is not None
+            assert session.turn.active is not None
+            active, view = session.turn.active, BrokenView(left.pop())
+            active.plan = attrs.evolve(active.plan, view=view)
+
+    session.ports = attrs.evolve(session.ports, preparing=preparing)
+
+
 def set_cost(stage: Stage, cost: Callable[..., float | None]) -> None:
     """Have what the loaded session asks models for cost that."""
     loaded = stage.session._sessions.loaded(stage.session.id)

@@ -328,6 +328,15 @@ class ViewBuilder:
         assert len(messages) == front + len(self._body.messages)
         self._body.messages[:] = messages[front:]
 
+    def begin_from(self, base: ViewBuilder, message: MessageRecord) -> None:
+        """Begin the turn that *message* is to hold, with the history of *base*.
+
+        Instructions stay; what providers have refused is what *base* knows of.
+        """
+        self._rejected = base._rejected
+        self.begin_turn(message)
+        self.rebase(base, ())
+
     def rebase(self, base: ViewBuilder, blocks: Sequence[Block]) -> None:
         """Go on from *base*, which begins elsewhere; the turn is the same (CTX-16).
 

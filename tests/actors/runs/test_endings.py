@@ -4,6 +4,7 @@ import pytest
 import trio
 from kit.raw_server import Step, head, serve_raw
 from kit.rehearsal import Probe, calls_of, open_stage, replies, spy_on
+from kit.run_ports import break_view
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.kernel import CancelCause
@@ -44,19 +45,6 @@ def terminals(stage):
     ]
 
 
-class BrokenView:
-    """A view that can't be read."""
-
-    def __init__(self, error):
-        self.error = error
-
-    def replace_system(self, text):
-        pass
-
-    def begin_turn(self, message):
-        raise self.error
-
-
 @pytest.mark.contract("RUN-10")
 @pytest.mark.parametrize(
     ("error", "reason"),
@@ -89,7 +77,7 @@ async def test_what_is_raised_before_the_stream_gets_a_terminal(
                 else None
             )
         else:
-            session.history = Fixed(session.history, [BrokenView(error)])  # pyright: ignore[reportAttributeAccessIssue]
+            break_view(stage, error)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(prompt)
         outcome = "aborted" if reason == "user_stop" else "error"
@@ -98,20 +86,6 @@ async def test_what_is_raised_before_the_stream_gets_a_terminal(
         assert stage.provider.requests == []
         spy.before = lambda what: None
         assert (await stage.session.prompt("again")).text == "done"
-
-
-class Fixed:
-    """A history whose next views are given."""
-
-    def __init__(self, inner, views):
-        self.inner, self.views = inner, views
-
-    def __getattr__(self, name):
-        return getattr(self.inner, name)
-
-    def view(self, settings):
-        given = self.views.pop(0) if self.views else None
-        return given or self.inner.view(settings)
 
 
 @pytest.mark.contract("RUN-11")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from kit.rehearsal import Probe, calls_of, open_stage, replies
-from kit.run_ports import Window, change_run_ports
+from kit.run_ports import Window, break_view, change_run_ports
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.kernel import CancelCause
@@ -32,10 +33,23 @@ def terminal(stage):
     return last.outcome, last.stop_reason
 
 
-async def set_plan(stage):
+@attrs.frozen
+class Planning:
+    """A record whose next turn has a plan from its beginning."""
+
+    inner: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def clear_plan(self) -> None:
+        entries = (PlanEntry("first", "completed"), PlanEntry("second"))
+        await self.inner.update_plan(entries)
+
+
+def set_plan(stage):
     session = stage.session._sessions.loaded(stage.session.id).session
-    entries = (PlanEntry("first", "completed"), PlanEntry("second"))
-    await session.ports.record.update_plan(entries)
+    session.ports = attrs.evolve(session.ports, record=Planning(session.ports.record))
 
 
 async def plan_reason(stage):
@@ -63,7 +77,7 @@ async def test_the_limit_of_calls_completes_and_marks_what_did_not_run(tmp_path)
     async with open_stage(
         tmp_path, script, probe, permission_mode="full_access"
     ) as stage:
-        await set_plan(stage)
+        set_plan(stage)
         turn = await stage.session.prompt("go")
         assert terminal(stage) == ("completed", "max_tool_calls")
         assert turn.message.status == "sent"
@@ -78,8 +92,8 @@ async def test_the_limit_of_calls_completes_and_marks_what_did_not_run(tmp_path)
 async def test_waiting_input_completes_the_run_where_the_batch_has_settled(tmp_path):
     probe = Probe()
     async with open_stage(tmp_path, replies(ASK, DONE), probe) as stage:
+        set_plan(stage)
         change_run_ports(stage, steer_waiting=lambda: bool(probe.calls))
-        await set_plan(stage)
         turn = await stage.session.prompt("go")
         assert terminal(stage) == ("completed", "pending_input")
         assert turn.message.status == "sent"
@@ -106,7 +120,7 @@ async def test_a_question_pauses_and_the_message_is_pending(tmp_path):
 async def test_a_run_without_progress_is_an_error(tmp_path):
     script = replies(*[ASK] * 4)
     async with open_stage(tmp_path, script, Probe()) as stage:
-        await set_plan(stage)
+        set_plan(stage)
         turn = await stage.session.prompt("go")
         assert terminal(stage) == ("error", "no_progress")
         assert turn.message.status == "error"
@@ -143,35 +157,10 @@ async def test_a_message_of_the_users_own_completes_the_turn(tmp_path):
 @pytest.mark.contract("RUN-19")
 async def test_what_fails_before_the_stream_is_an_error_of_its_own(tmp_path):
     async with open_stage(tmp_path, replies(DONE)) as stage:
-        session = stage.session._sessions.loaded(stage.session.id)
-        assert session is not None
-        session.session.history = Broken(session.session.history)  # pyright: ignore[reportAttributeAccessIssue]
+        break_view(stage, RuntimeError("no"))
         turn = await stage.session.prompt("go")
         assert terminal(stage) == ("error", "pre_stream_error")
         assert turn.message.status == "error"
-
-
-class Broken:
-    """A history whose view can't be added to."""
-
-    def __init__(self, inner):
-        self.inner = inner
-
-    def __getattr__(self, name):
-        return getattr(self.inner, name)
-
-    def view(self, settings):
-        return BrokenView()
-
-
-class BrokenView:
-    """A view that can't be read."""
-
-    def replace_system(self, text):
-        pass
-
-    def begin_turn(self, message):
-        raise RuntimeError("no")
 
 
 #### Cancels

@@ -77,7 +77,9 @@ async def test_the_order_of_a_turn_on_the_tape(tmp_path):
         assert stage.names() == [
             "session/start",
             "session/configured",
+            "input/recorded",  # claimed: its turn is prepared
             "message/recorded",  # the user's
+            "input/recorded",  # delivered
             "message/recorded",  # the assistant's, pending
             "execution/run_started",
             "view/assembled",

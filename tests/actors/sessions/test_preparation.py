@@ -120,9 +120,7 @@ async def test_a_turn_is_prepared_in_one_order(tmp_path, how):
 
 
 async def test_nothing_stands_before_a_turn_that_needs_no_compaction(tmp_path):
-    async with open_stage(
-        tmp_path, replies(DONE), compaction=SlidingWindow()
-    ) as stage:
+    async with open_stage(tmp_path, replies(DONE), compaction=SlidingWindow()) as stage:
         trace = traced(stage)
         await stage.session.prompt("go")
         assert "hooks: input/recorded, message/recorded" in trace

@@ -100,7 +100,7 @@ class Preparation:
             return None
         if excess_of(plan, plan.message.metadata, plan.message.blocks) is not None:
             return None
-        self._rebase()
+        self._begin_view()
         numbers = views.preflight(request_of(plan, self.ports.tools))
         return await compaction.due(plan.settings, numbers, resumes=False)
 
@@ -127,7 +127,7 @@ class Preparation:
 
     async def _remember(self) -> ContributionMade | None:
         self.ports.preparing("memory")
-        self._rebase()
+        self._begin_view()
         contribute = self.ports.contribute
         made = None if contribute is None else await contribute(self.active.plan)
         if made is not None:
@@ -143,14 +143,13 @@ class Preparation:
         self.ports.preparing("assistant's message")
         await self.owner.ask(BeginReply(self.active.plan.run_id))
 
-    def _rebase(self) -> None:
+    def _begin_view(self) -> None:
         # The view of all that was said, from where it begins now.
         plan, view = self.active.plan, self.active.plan.view
         said = []
         if self.turn.opened is Opened.NOTHING:
             said = [sent(message) for message in self.turn.claimed.messages]
-        view.begin_turn(plan.message)
-        view.rebase(self.session.history.view(plan.settings, said), ())
+        view.begin_from(self.session.history.view(plan.settings, said), plan.message)
 
     @property
     def _compaction(self) -> SessionCompaction | None:
