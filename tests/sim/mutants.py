@@ -274,11 +274,11 @@ def lost_input() -> Generator[None]:
 def doubled_input() -> Generator[None]:
     settle = PendingInputs.settle
 
-    def keep(self: Any, input_id: str, settlement: Any, *, now: float) -> Any:
+    def keep(self: Any, input_id: str, settlement: Any, **rest: Any) -> Any:
         is_queued = any(row.id == input_id and not row.sent for row in self.queue)
         if settlement == "delivered" and is_queued:
             settlement = "returned"
-        return settle(self, input_id, settlement, now=now)
+        return settle(self, input_id, settlement, **rest)
 
     with replaced(PendingInputs, "settle", keep):
         yield

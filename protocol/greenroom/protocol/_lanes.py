@@ -165,9 +165,6 @@ class PendingInputs:
             created_at=now,
             updated_at=now,
         )
-        return self._put_in_front(row, now)
-
-    def _put_in_front(self, row: PendingInput, now: float) -> InputChange:
         steers = tuple(each for each in self.rows if each.mode == "steer")
         placed = PendingInputs((*steers, row, *self.queue))
         numbered = placed._renumber(placed.queue, now=now)
@@ -384,21 +381,12 @@ class PendingInputs:
         reply: MessageId,
         now: float,
     ) -> InputChange:
-        """Take an input for its turn that nothing waits before, and that had no row."""
-        row = PendingInput(
-            id=input_id,
-            mode="queue",
-            state="claimed",
-            sent=True,
-            order=1,
-            parts=parts,
-            message_ids=(message_id,),
-            assistant_message_id=reply,
-            created_at=now,
-            updated_at=now,
-            claimed_at=now,
+        """Take an input for its turn that had no row, because nothing waits."""
+        queued = self.enqueue(input_id, parts, now=now, sent=True)
+        taken = queued.inputs.claim(
+            input_id, message_id=message_id, reply=reply, now=now
         )
-        return self._put_in_front(row, now)
+        return InputChange(taken.inputs, newest(queued.revisions + taken.revisions))
 
     def settle(
         self,

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import trio
 from kit.rehearsal import Probe, open_stage, replies
-from kit.run_ports import set_cost
+from kit.run_ports import change_run_ports, set_cost
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.actors.providers import Call, Fail, Halt, Say, Use
-from greenroom.engine import Budget, Price, Prices, Reply
+from greenroom.engine import Budget, Price, Prices, Reply, TurnFailedError
 from greenroom.storage import open_reader
 
 LONG = "word " * 400
@@ -132,3 +132,63 @@ async def test_what_nobody_counted_is_not_nothing(tmp_path, reopened):
             await stage.session.close()
         excess = await asked_for(stage, "next")
         assert (excess.scope, excess.spent) == ("session", None)
+
+
+#### Before there is a run
+
+
+def press(stage: Any) -> None:
+    loaded = stage.session._sessions.loaded(stage.session.id)
+    assert loaded is not None
+    loaded.session.history.pressed = True
+
+
+async def wait(*_: Any) -> None:
+    await trio.sleep_forever()
+
+
+async def fail(*_: Any) -> None:
+    raise RuntimeError("it is broken")
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+async def test_a_turn_that_is_cancelled_before_its_run_has_compacted_all_the_same(
+    tmp_path, reopened
+):
+    async with open_stage(tmp_path, replies(said(0), said(1), SUMMARY)) as stage:
+        set_cost(stage, Prices({"default": Price(input=1e6, output=1e6)}).cost)
+        await talk(stage, 2)
+        press(stage)
+        change_run_ports(stage, contribute=wait)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.session.prompt, "next")
+            await wait_all_tasks_blocked()
+            await stage.session.cancel()
+        metadata = (await stage.session.messages())[-1].metadata
+        assert (metadata.run_id, metadata.request_seq) == (None, 0)
+        assert (metadata.total_tokens, metadata.cost) == (520, pytest.approx(520.0))
+        assert tokens_of(stage) == (20 + 500, 2 + 20)
+        change_run_ports(stage, contribute=None)
+        await stage.session.configure(session_budget=Budget(tokens=540))
+        if reopened:
+            await stage.session.close()
+        excess = await asked_for(stage, "once more")
+        assert (excess.scope, excess.spent) == ("session", 22 + 520)
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+async def test_a_turn_that_never_began_has_compacted_all_the_same(tmp_path, reopened):
+    async with open_stage(tmp_path, replies(said(0), said(1), SUMMARY)) as stage:
+        await talk(stage, 2)
+        press(stage)
+        change_run_ports(stage, contribute=fail)
+        with pytest.raises(TurnFailedError, match="it is broken"):
+            await stage.session.prompt("next")
+        (row,) = await stage.session.inputs()
+        await stage.session.delete_input(row.id)
+        change_run_ports(stage, contribute=None)
+        await stage.session.configure(session_budget=Budget(tokens=540))
+        if reopened:
+            await stage.session.close()
+        excess = await asked_for(stage, "once more")
+        assert (excess.scope, excess.spent) == ("session", 22 + 520)

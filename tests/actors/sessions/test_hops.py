@@ -129,7 +129,8 @@ async def test_a_prompt_is_collected_at_every_hop_by_the_id_of_its_message(
         assert hops == await session.hops(user.id)
         traces = await session.traces(answer.id)
         assert await session.hops("no such message") == []
-    expected = "endpoint message message run request attempt tool tool tool tool"
+    begins = "endpoint input message input message run"
+    expected = f"{begins} request attempt tool tool tool tool"
     assert [hop.hop for hop in hops] == [
         *expected.split(),
         *("request", "attempt", "end", "message"),

@@ -59,7 +59,7 @@ async def test_a_first_run_that_cannot_begin_leaves_no_message(tmp_path):
 
 async def test_a_message_that_cannot_be_retracted_is_mended_by_the_next_load(tmp_path):
     async with open_stage(tmp_path, replies(DONE)) as stage:
-        spy_on(stage).fail = fails(("RunStarted", 1), ("input/recorded", 1))
+        spy_on(stage).fail = fails(("RunStarted", 1), ("input/recorded", 3))
         with pytest.raises(TurnFailedError):
             await stage.session.prompt("go")
         assert (await stage.session.prompt("again")).outcome == "completed"

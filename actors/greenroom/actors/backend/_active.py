@@ -14,12 +14,13 @@ from greenroom.protocol import (
     MessageRecord,
     Terminal,
     Usage,
+    add_usage,
 )
 
 from ._ports import RunPlan
 
 Bill = tuple[Usage | None, float | None]
-"""What a request used, and cost in US dollars; ``None`` where it is not known."""
+"""What requests used, and cost in US dollars; ``None`` where it is not known."""
 
 
 @attrs.frozen
@@ -72,8 +73,8 @@ class ActiveRun:
     on_dispatch: Callable[[], None] = attrs.field(default=lambda: None)
     """Called when the dispatch of a deferred call is durable."""
 
-    early: list[Bill] = attrs.field(factory=list[Bill], init=False)
-    """What was billed before there was a run to count it."""
+    early: Bill | None = attrs.field(default=None, init=False)
+    """What was billed in all before there was a run to count it."""
     bill: Callable[[Usage | None, float | None], None] = attrs.field(
         default=attrs.Factory(lambda self: self._bill_early, takes_self=True),
         init=False,
@@ -87,4 +88,6 @@ class ActiveRun:
         return cls(plan, Draft.resume(plan.message.id, plan.message.blocks))
 
     def _bill_early(self, usage: Usage | None, cost: float | None) -> None:
-        self.early.append((usage, cost))
+        used, paid = (None, 0.0) if self.early is None else self.early
+        total = None if cost is None or paid is None else paid + cost
+        self.early = add_usage(used, usage), total

@@ -75,8 +75,8 @@ class Run:
             guard=metadata.no_progress_tool_loop,
             price=ports.cost,
         )
-        for usage, cost in active.early:
-            progress.bill(usage, cost)
+        if active.early is not None:
+            progress.bill(*active.early)
         active.bill = progress.bill
         settlement = Settlement(
             active.plan, ports, active.draft, progress, ctx.clock.now

@@ -228,9 +228,7 @@ class Drain:
                     retracts=bool(retracted),
                 )
             case _ if due.unwritten:
-                # Its command is in the inbox.
-                self.session.owes = True
-                return
+                return  # its command is in the inbox
             case _:
                 retracted = due.written
                 settles = [] if retracted else [claim.input_id]

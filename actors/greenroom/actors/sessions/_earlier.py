@@ -61,8 +61,13 @@ def _spent(reader: Reader, scope: SessionId) -> Spent:
         for entry in calls:
             call = msgspec.json.decode(entry.fact.payload, type=ModelCalled)
             asked = call.usage is not None or call.status == "completed"
-            if asked and call.message_id is None:
+            if asked and not _is_counted(reader, scope, call.message_id):
                 tokens = None if call.usage is None else call.usage.total
                 spent = spent.plus(spent_on(tokens, call.cost))
         before = calls[-1].seq
     return spent
+
+
+def _is_counted(reader: Reader, scope: SessionId, message_id: MessageId | None) -> bool:
+    # By the turn that it was for: one that never began leaves no message.
+    return message_id is not None and reader.message(scope, message_id) is not None

@@ -40,6 +40,7 @@ from ._messages import (
     TurnRefusedError,
     TurnResult,
 )
+from ._opening import keep_claim
 from ._session import Session
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
@@ -76,6 +77,7 @@ class Intake:
         known = await self.is_known(command_id)
         taken: Taken = None
         if not known:
+            await keep_claim(self.session, now)
             taken = (
                 "straight" if self._is_clear else self._room(command_id, command, now)
             )
@@ -98,6 +100,7 @@ class Intake:
         taken = None
         if not known:
             self._check_turn(command)
+            await keep_claim(self.session, now)
             taken = put_in(self.session.inputs, command_id, command, now)
         return taken if await self._post(command_id, command, known=known) else None
 

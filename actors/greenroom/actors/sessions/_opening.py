@@ -83,28 +83,49 @@ def tell_submitted(session: Session, turn: Turn) -> None:
             session.ports.tell_hooks(prompt_submitted(session.id, message))
 
 
+async def keep_claim(session: Session, now: float) -> None:
+    """Put the claim of a prompt on the tape that is prepared, and is still a command.
+
+    Before anything else comes in, which would be in front of it after a restart.
+
+    Raises:
+        StorageError: nothing was written.
+    """
+    turn = session.turn
+    if turn is not None and turn.opened is Opened.NOTHING:
+        await write_inputs(session, *_claimed(session, turn, (), now))
+
+
 async def _say(
     session: Session, turn: Turn, now: float, indicator: Sequence[Fact] = ()
 ) -> None:
-    claim, change, settles = turn.claimed, InputChange(session.inputs), list[str]()
     if turn.opened is not Opened.NOTHING:
         # The messages of a steer are there since it was claimed (PIN-05).
         if indicator:
             await session.ports.record.append(indicator)
         return
-    if claim.is_straight(session.inputs):
-        settles = [claim.input_id]
-        change = session.inputs.claim_at_once(
-            claim.input_id,
-            claim.parts,
-            message_id=claim.messages[0].id,
-            reply=turn.message.id,
-            now=now,
-        )
-    facts = [*indicator, *map(message_fact, claim.messages)]
-    await write_inputs(session, change, facts, settles)
+    messages = turn.claimed.messages
+    facts = [*indicator, *map(message_fact, messages)]
+    await write_inputs(session, *_claimed(session, turn, facts, now))
     turn.opened = Opened.SAID
-    add_said(session, claim.messages)
+    add_said(session, messages)
+
+
+def _claimed(
+    session: Session, turn: Turn, facts: Sequence[Fact], now: float
+) -> tuple[InputChange, Sequence[Fact], Sequence[str]]:
+    # What to write for *facts*, with the claim before them if it is not there.
+    claim, inputs = turn.claimed, session.inputs
+    if not claim.is_straight(inputs):
+        return InputChange(inputs), facts, ()
+    change = inputs.claim_at_once(
+        claim.input_id,
+        claim.parts,
+        message_id=claim.messages[0].id,
+        reply=turn.message.id,
+        now=now,
+    )
+    return change, facts, (claim.input_id,)
 
 
 def add_said(session: Session, messages: Sequence[MessageRecord]) -> None:

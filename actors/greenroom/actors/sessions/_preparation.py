@@ -95,12 +95,12 @@ class Preparation:
         # Of a request that may not be sent, because a limit is used up, nothing is made
         # smaller: the question about it comes first.
         self.ports.preparing("compaction intent")
+        self._begin_view()
         plan, views, compaction = self.active.plan, self.ports.views, self._compaction
         if compaction is None or views is None:
             return None
         if excess_of(plan, plan.message.metadata, plan.message.blocks) is not None:
             return None
-        self._begin_view()
         numbers = views.preflight(request_of(plan, self.ports.tools))
         return await compaction.due(plan.settings, numbers, resumes=False)
 
@@ -120,6 +120,7 @@ class Preparation:
             return
         self.ports.preparing("compaction")
         await compaction.compact(trigger, self.active.plan.settings, active=self.active)
+        self._begin_view()
 
     def _tell_hooks(self) -> None:
         self.ports.preparing("hooks")
@@ -127,7 +128,6 @@ class Preparation:
 
     async def _remember(self) -> ContributionMade | None:
         self.ports.preparing("memory")
-        self._begin_view()
         contribute = self.ports.contribute
         made = None if contribute is None else await contribute(self.active.plan)
         if made is not None:

@@ -22,6 +22,7 @@ from greenroom.protocol import (
     SessionSettings,
     Terminal,
     ToolCallBlock,
+    Usage,
     WaitReason,
     started_clock,
 )
@@ -106,6 +107,23 @@ def with_clock(
         if started is not action:
             return (started,)
     return ()
+
+
+def billed(
+    message: MessageRecord, usage: Usage | None, cost: float | None
+) -> MessageRecord:
+    """Return *message* with what was used for its turn before it had a run."""
+    metadata = msgspec.structs.replace(
+        message.metadata,
+        input_tokens=usage and usage.input,
+        output_tokens=usage and usage.output,
+        total_tokens=usage and usage.total,
+        cached_tokens=usage and usage.cache_read,
+        cache_write_tokens=usage and usage.cache_write,
+        reasoning_tokens=usage and usage.reasoning,
+        cost=cost,
+    )
+    return msgspec.structs.replace(message, metadata=metadata)
 
 
 def fresh_metadata(provider: str, model: str) -> MessageMetadata:

@@ -57,7 +57,7 @@ from ._preparation import Preparation
 from ._session import Session
 from ._settings import check_provider
 from ._turn import KEEPS_QUESTION, AnswerClock, Due, Opened, Turn, never_ran
-from ._turns import unresolved
+from ._turns import billed, unresolved
 
 _LOG: Final = logging.getLogger("greenroom.sessions")
 
@@ -169,12 +169,9 @@ class Work:
         granting, turn.granting = turn.granting, None
         if granting is not None and await self._grant_failed(granting, active, ctx):
             return
-        if not active.registered:
-            self._bill_early(active)
         if active.result is None:
             if turn.cancelled is not None and never_ran(active, exited):
-                await finish_opening(self.session, ctx.clock.now())
-                await self._cancel_paused(turn.cancelled, ctx)
+                await self._end_unbegun(active, turn.cancelled, ctx)
             else:
                 await self._run_lost(active, exited)
             return
@@ -187,10 +184,14 @@ class Work:
         else:
             await self._after_run(ctx)
 
-    def _bill_early(self, active: ActiveRun) -> None:
-        for usage, cost in active.early:
-            spent = spent_on(None if usage is None else usage.total, cost)
-            self.session.history.bill(spent)
+    async def _end_unbegun(
+        self, active: ActiveRun, cause: CancelCause, ctx: Context[Any]
+    ) -> None:
+        turn = self._turn()
+        await finish_opening(self.session, ctx.clock.now())
+        if active.early is not None:
+            turn.message = billed(turn.message, *active.early)
+        await self._cancel_paused(cause, ctx)
 
     async def _grant_failed(
         self, granting: Granting, active: ActiveRun, ctx: Context[Any]
@@ -242,13 +243,13 @@ class Work:
         failure = TurnFailedError(text)
         failure.__cause__ = error
         if isinstance(error, StorageError) and self._turn().opened < Opened.REPLY:
-            self._unload(error)
+            self._unload(active, error)
         elif begun or self._turn().claim is None:
             # A later run's message holds what the earlier ones did.
             self.session.leaving = True
             self._fail_turn(failure)
         else:
-            self._undo_turn(failure)
+            self._undo_turn(active, failure)
 
     def _end_turn(self) -> None:
         turn = self._turn()
@@ -269,26 +270,30 @@ class Work:
         self._leave_turn("error")
         self.session.waiters.fail_each(turn.commands, failure)
 
-    def _undo_turn(self, failure: TurnFailedError) -> None:
+    def _undo_turn(self, active: ActiveRun, failure: TurnFailedError) -> None:
         # Of a turn whose first run did not begin nothing is left (PIN-11).
-        self.session.due = attrs.evolve(self._undone(), failure=failure)
+        self.session.due = attrs.evolve(self._undone(active), failure=failure)
         self._leave_turn("error")
 
-    def _undone(self) -> Due:
-        turn = self._turn()
-        return Due(
-            turn.claimed, turn.message, failed=True, undone=True, opened=turn.opened
-        )
-
-    def _unload(self, error: StorageError) -> None:
+    def _unload(self, active: ActiveRun, error: StorageError) -> None:
         # The store does not take the turn's messages: the input waits for whoever loads
         # the session next.
         failure = TurnFailedError(f"the turn could not be stored: {error}")
         failure.hint, failure.__cause__ = error.hint, error
         self.session.leaving = True
-        self.session.due = attrs.evolve(self._undone(), unwritten=True)
+        self.session.due = attrs.evolve(self._undone(active), unwritten=True)
         self._leave_turn("error")
         self.session.waiters.fail_all(failure)
+
+    def _undone(self, active: ActiveRun) -> Due:
+        turn = self._turn()
+        if active.early is not None:
+            usage, cost = active.early
+            spent = spent_on(None if usage is None else usage.total, cost)
+            self.session.history.bill(spent)
+        return Due(
+            turn.claimed, turn.message, failed=True, undone=True, opened=turn.opened
+        )
 
     def _settle_claim(self, *, failed: bool) -> None:
         # A turn that went on after its first run is not taken back any more.
