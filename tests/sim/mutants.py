@@ -397,7 +397,7 @@ _WHERE: Final[tuple[tuple[Any, tuple[str, ...], int], ...]] = (
     (cancel_swallowed, ("cancel",), 3),
     (retry_after_output, ("fault",), 7),
     (told_before_it_is_written, (), 5),
-    (told_in_the_order_of_tasks, ("configure", "queue"), 12),
+    (told_in_the_order_of_tasks, ("configure", "queue"), 101),
     (prompt_not_stored, (), 0),
     (prompt_not_settled, (), 0),
     (recovery_without_acknowledgement, ("death",), 3),
