@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import pytest
@@ -95,6 +96,25 @@ def queue_claimed_without(seed: Seed) -> None:
     seed.step(lambda i: i.claim("a", now=2.0, message_id=M1))
 
 
+def queue_claimed_and_said(seed: Seed) -> None:
+    seed.step(lambda i: i.enqueue("a", SAID, now=1.0))
+    seed.step(lambda i: i.claim("a", now=2.0, message_id=M1, reply=REPLY))
+    seed.tell(message(M1))
+
+
+def prompt_claimed_and_said(seed: Seed) -> None:
+    claim = partial(PendingInputs.claim_at_once, message_id=M1, reply=REPLY, now=2.0)
+    seed.step(lambda i: claim(i, "a", SAID))
+    seed.tell(message(M1))
+
+
+def queue_claimed_and_replied_to(seed: Seed) -> None:
+    queue_claimed_and_said(seed)
+    seed.tell(
+        message(REPLY, name=REPLY, role="assistant", status="pending", order=2)
+    )
+
+
 def steer_blocked(seed: Seed) -> None:
     seed.step(lambda i: i.add_steer("a", SAID, M1, now=1.0))
     seed.tell(steer_message(M1, 1))
@@ -125,6 +145,10 @@ Shown = tuple[str, str]
     [
         (queue_claimed_with_messages, [], [("m1", "sent")]),
         (queue_claimed_without, [("a", "queue", "waiting", ())], []),
+        # Its turn never began (SES-19): what was said is taken back, and waits again.
+        (queue_claimed_and_said, [("a", "queue", "waiting", ())], []),
+        (prompt_claimed_and_said, [("a", "queue", "waiting", ())], []),
+        (queue_claimed_and_replied_to, [], [("m1", "sent"), ("reply", "error")]),
         (steer_blocked, [("a", "queue", "waiting", ())], []),
         (steer_claimed, [], [("m1", "sent"), ("m2", "sent")]),
         (
