@@ -110,9 +110,7 @@ def prompt_claimed_and_said(seed: Seed) -> None:
 
 def queue_claimed_and_replied_to(seed: Seed) -> None:
     queue_claimed_and_said(seed)
-    seed.tell(
-        message(REPLY, name=REPLY, role="assistant", status="pending", order=2)
-    )
+    seed.tell(message(REPLY, name=REPLY, role="assistant", status="pending", order=2))
 
 
 def steer_blocked(seed: Seed) -> None:

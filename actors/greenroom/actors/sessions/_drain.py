@@ -208,7 +208,11 @@ class Drain:
     async def _settle(self, due: Due, now: float) -> None:
         inputs, claim = self.session.inputs, due.claim
         change, facts = InputChange(inputs), list[Fact]()
-        retracted, settles = list[MessageRecord](), list[str]()
+        retracted, settles, first = (
+            list[MessageRecord](),
+            list[str](),
+            tuple[Fact, ...](),
+        )
         match claim.kind:
             case "steer":
                 change = inputs.settle(claim.input_id, "delivered", now=now)
@@ -231,10 +235,11 @@ class Drain:
                 return  # its command is in the inbox
             case _:
                 retracted = due.written
-                settles = [] if retracted else [claim.input_id]
+                if not retracted:
+                    settles, first = [claim.input_id], claim.arrived
                 change = inputs.give_back(claim.input_id, claim.parts, now=now)
         facts += (retraction_fact(message.id) for message in retracted)
-        await write_inputs(self.session, change, facts, settles)
+        await write_inputs(self.session, change, facts, settles, first=first)
         self.session.history.retract(retracted)
 
 

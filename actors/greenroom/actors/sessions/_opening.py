@@ -93,7 +93,7 @@ async def keep_claim(session: Session, now: float) -> None:
     """
     turn = session.turn
     if turn is not None and turn.opened is Opened.NOTHING:
-        await write_inputs(session, *_claimed(session, turn, (), now))
+        await _write_with_claim(session, turn, (), now)
 
 
 async def _say(
@@ -106,18 +106,19 @@ async def _say(
         return
     messages = turn.claimed.messages
     facts = [*indicator, *map(message_fact, messages)]
-    await write_inputs(session, *_claimed(session, turn, facts, now))
+    await _write_with_claim(session, turn, facts, now)
     turn.opened = Opened.SAID
     add_said(session, messages)
 
 
-def _claimed(
+async def _write_with_claim(
     session: Session, turn: Turn, facts: Sequence[Fact], now: float
-) -> tuple[InputChange, Sequence[Fact], Sequence[str]]:
-    # What to write for *facts*, with the claim before them if it is not there.
+) -> None:
+    # The claim goes before them, if it is not there yet.
     claim, inputs = turn.claimed, session.inputs
     if not claim.is_straight(inputs):
-        return InputChange(inputs), facts, ()
+        await write_inputs(session, InputChange(inputs), facts)
+        return
     change = inputs.claim_at_once(
         claim.input_id,
         claim.parts,
@@ -125,7 +126,8 @@ def _claimed(
         reply=turn.message.id,
         now=now,
     )
-    return change, facts, (claim.input_id,)
+    settles, first = [claim.input_id], claim.arrived
+    await write_inputs(session, change, facts, settles, first=first)
 
 
 def add_said(session: Session, messages: Sequence[MessageRecord]) -> None:

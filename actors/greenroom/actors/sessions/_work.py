@@ -236,20 +236,23 @@ class Work:
     async def _run_lost(self, active: ActiveRun, exited: Exited) -> None:
         # The run could not settle itself. What the journal has stands, and the message
         # stays as it is (JRN-11): loading the session again recovers it.
-        reason = exited.reason
+        reason, turn = exited.reason, self._turn()
         error = reason.error if isinstance(reason, Failed) else None
         text = safe_text(str(error or "the run ended without a result"))[:2_000]
         begun = active.registered or not isinstance(error, RunNotStartedError)
         failure = TurnFailedError(text)
         failure.__cause__ = error
-        if isinstance(error, StorageError) and self._turn().opened < Opened.REPLY:
+        if isinstance(error, StorageError) and turn.opened < Opened.REPLY:
             self._unload(active, error)
-        elif begun or self._turn().claim is None:
+        elif begun or turn.claim is None:
             # A later run's message holds what the earlier ones did.
             self.session.leaving = True
-            self._fail_turn(failure)
+            self._leave_turn("error")
+            self.session.waiters.fail_each(turn.commands, failure)
         else:
-            self._undo_turn(active, failure)
+            # Of a turn whose first run did not begin nothing is left (PIN-11).
+            self.session.due = attrs.evolve(self._undone(active), failure=failure)
+            self._leave_turn("error")
 
     def _end_turn(self) -> None:
         turn = self._turn()
@@ -264,16 +267,6 @@ class Work:
         # Told when its claim is settled: until then it may be taken back (PIN-11).
         self.session.ended = True
         self.session.ports.tell_hooks(_turn_end(self.session.id, turn.message))
-
-    def _fail_turn(self, failure: TurnFailedError) -> None:
-        turn = self._turn()
-        self._leave_turn("error")
-        self.session.waiters.fail_each(turn.commands, failure)
-
-    def _undo_turn(self, active: ActiveRun, failure: TurnFailedError) -> None:
-        # Of a turn whose first run did not begin nothing is left (PIN-11).
-        self.session.due = attrs.evolve(self._undone(active), failure=failure)
-        self._leave_turn("error")
 
     def _unload(self, active: ActiveRun, error: StorageError) -> None:
         # The store does not take the turn's messages: the input waits for whoever loads
