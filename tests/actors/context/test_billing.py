@@ -30,6 +30,13 @@ async def talk(stage: Any, turns: int) -> None:
         await stage.session.prompt(f"ask {number} {LONG}")
 
 
+def press(stage: Any) -> None:
+    """Have the next turn compact first."""
+    loaded = stage.session._sessions.loaded(stage.session.id)
+    assert loaded is not None
+    loaded.session.history.pressed = True
+
+
 def tokens_of(stage: Any) -> tuple[int | None, int | None]:
     reader = open_reader(stage.state)
     try:
@@ -80,9 +87,8 @@ async def test_nothing_is_compacted_for_a_turn_that_may_ask_nothing(tmp_path):
     script = replies(said(0), said(1), SUMMARY, DONE)
     async with open_stage(tmp_path, script) as stage:
         await talk(stage, 2)
-        await stage.session.configure(
-            session_budget=Budget(tokens=20), context_length=2_000
-        )
+        await stage.session.configure(session_budget=Budget(tokens=20))
+        press(stage)
         excess = await asked_for(stage, "next")
         assert (excess.scope, excess.spent) == ("session", 22)
         assert len(stage.provider.requests) == 2
@@ -137,10 +143,17 @@ async def test_what_nobody_counted_is_not_nothing(tmp_path, reopened):
 #### Before there is a run
 
 
-def press(stage: Any) -> None:
-    loaded = stage.session._sessions.loaded(stage.session.id)
-    assert loaded is not None
-    loaded.session.history.pressed = True
+async def test_what_is_compacted_before_a_run_is_in_its_usage_and_its_price(tmp_path):
+    async with open_stage(tmp_path, replies(said(0), said(1), SUMMARY, DONE)) as stage:
+        set_cost(stage, Prices({"default": Price(input=1e6, output=1e6)}).cost)
+        await talk(stage, 2)
+        press(stage)
+        result = await stage.session.prompt("next")
+        usage = result.usage
+        assert usage is not None
+        assert (usage.input, usage.output) == (560, 22)
+        assert result.cost == pytest.approx(582.0)
+        assert tokens_of(stage) == (20 + 560, 2 + 22)
 
 
 async def wait(*_: Any) -> None:

@@ -363,6 +363,15 @@ async def test_a_fault_leaves_what_its_step_allows(tmp_path, step, how):
         assert said(await stage.session.messages()).count("go") == 1
 
 
+@pytest.mark.parametrize("step", ["prepare", "contribute"])
+async def test_a_prompt_that_is_given_back_has_come_in_somewhere(tmp_path, step):
+    async with open_stage(tmp_path, replies(DONE)) as stage:
+        change_run_ports(stage, **{step: broken})
+        with pytest.raises(TurnFailedError, match="it is broken"):
+            await stage.session.prompt("go", command_id="go", endpoint="gateway")
+        assert stage.names().count("endpoint/received") == 1
+
+
 async def failed(session: Any) -> None:
     with pytest.raises(TurnFailedError):
         await GO["prompt"](session)

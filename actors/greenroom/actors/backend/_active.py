@@ -73,6 +73,8 @@ class ActiveRun:
     on_dispatch: Callable[[], None] = attrs.field(default=lambda: None)
     """Called when the dispatch of a deferred call is durable."""
 
+    is_prepared: bool = attrs.field(default=False, init=False)
+    """The view is that of a turn which was prepared; else the run begins it."""
     early: Bill | None = attrs.field(default=None, init=False)
     """What was billed in all before there was a run to count it."""
     bill: Callable[[Usage | None, float | None], None] = attrs.field(

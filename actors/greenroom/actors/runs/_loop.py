@@ -86,15 +86,15 @@ class Loop:
 
     async def work(self) -> Terminal:
         """Perform the machine's commands until it ends."""
-        resumes = self.run.active.plan.resumes
-        if resumes:
+        is_prepared = self.run.active.is_prepared
+        if not is_prepared:
             self.view.begin_turn(self.run.active.plan.message)
             await self._remember()
         await self._end_inherited()
         begun = await self._begin()
         # After the judgement, which may have put a note behind a result.
         self.view.add_resumed(self.run.active.draft.blocks)
-        if resumes:
+        if not is_prepared:
             await self._make_room()
         self.machine, command = self.machine.after(begun)
         while not isinstance(command, End):

@@ -84,6 +84,7 @@ class Preparation:
         made = await self._remember()
         self._make_view(made)
         await self._begin_reply()
+        self.active.is_prepared = True
 
     async def _complete_history(self) -> None:
         self.ports.preparing("history")
