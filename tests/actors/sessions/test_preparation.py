@@ -469,7 +469,6 @@ CANCELLED: Final = [
 ]
 
 
-@pytest.mark.contract("SES-19")
 @pytest.mark.parametrize("how", GO)
 async def test_a_cancel_at_any_step_keeps_what_was_said_and_ends_the_turn(
     tmp_path, how
@@ -499,7 +498,6 @@ async def test_a_cancel_at_any_step_keeps_what_was_said_and_ends_the_turn(
         assert len(stage.provider.requests) == len(TALK)
 
 
-@pytest.mark.contract("SES-19")
 @pytest.mark.parametrize("how", GO)
 @pytest.mark.parametrize("step", ["prepare", "contribute"])
 async def test_a_cancel_ends_a_step_that_waits(tmp_path, how, step):
