@@ -26,7 +26,12 @@ from kit.operations import processes_of
 from kit.rehearsal import calls_of, journal_of, read_tape
 
 from greenroom.engine import open_engine
-from greenroom.protocol import DispatchCommitted, MessageRecord, SessionId
+from greenroom.protocol import (
+    DispatchCommitted,
+    MessageRecord,
+    SessionId,
+    command_of,
+)
 from greenroom.storage import open_reader
 from greenroom.testing import Halt, RehearsalProvider, Say
 
@@ -172,7 +177,7 @@ async def go_on(folder: Folder, victim: Victim) -> None:
         assert (await session.prompt("again")).outcome == "completed"
         messages = await session.messages(limit=500)
     assert [m.id for m in messages if m.status == "pending"] == []
-    users = Counter(str(m.id) for m in messages if m.role == "user")
+    users = Counter(command_of(m) for m in messages if m.role == "user")
     assert [c for c in victim.said("posted") if users[c] != 1] == []
     assert max(users.values()) == 1
     roles = Counter(message.role for message in messages)
@@ -191,16 +196,20 @@ OUTCOME = "commit:ToolOutcome 1"
 DISPATCH = "commit:DispatchCommitted 1"
 STARTED = "commit:RunStarted 1"
 TERMINAL = "commit:RunTerminal 1"
-INPUT, ROUND, FINAL = (f"append:message/recorded {number}" for number in (1, 2, 3))
+SAID, REPLY = (f"append:input/recorded {number}" for number in (1, 2))
+ROUND, FINAL = (f"append:message/recorded {number}" for number in (1, 2))
 NOTHING: list[str] = []
 
 # When it dies, the class of its open run, the effects, and the transcript's statuses
-# after the recovery. An input that was accepted and not begun is still in the inbox.
+# after the recovery. An input that was accepted and not begun is still in the inbox, or
+# waits again: what was said is taken back as long as no answer has begun.
 STATES = [
     ("before post 1", None, 0, NOTHING),
     ("after post 1", None, 0, NOTHING),
-    (f"before {INPUT}", None, 0, NOTHING),
-    (f"after {INPUT}", None, 0, ["sent", "error"]),
+    (f"before {SAID}", None, 0, NOTHING),
+    (f"after {SAID}", None, 0, NOTHING),
+    (f"before {REPLY}", None, 0, NOTHING),
+    (f"after {REPLY}", None, 0, ["sent", "error"]),
     (f"before {STARTED}", None, 0, ["sent", "error"]),
     (f"after {STARTED}", "not_dispatched", 0, ["sent", "error"]),
     (f"before {DISPATCH}", "not_dispatched", 0, ["sent", "error"]),
