@@ -82,8 +82,9 @@ async def test_each_hook_is_told_right_behind_its_fact(tmp_path: Path) -> None:
     audit = ("provider/", "view/")
     facts = [name for name in names(log) if not name.startswith(audit)]
     assert facts == [
-        "message/recorded",
+        "input/recorded",  # and what was said
         "UserPromptSubmit",
+        "input/recorded",  # and the answer, pending
         "RunStarted",
         "SessionStart",
         "PreToolUse",
