@@ -208,11 +208,8 @@ class Drain:
     async def _settle(self, due: Due, now: float) -> None:
         inputs, claim = self.session.inputs, due.claim
         change, facts = InputChange(inputs), list[Fact]()
-        retracted, settles, first = (
-            list[MessageRecord](),
-            list[str](),
-            tuple[Fact, ...](),
-        )
+        retracted, settles = list[MessageRecord](), list[str]()
+        first: tuple[Fact, ...] = ()
         match claim.kind:
             case "steer":
                 change = inputs.settle(claim.input_id, "delivered", now=now)
