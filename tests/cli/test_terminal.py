@@ -309,6 +309,19 @@ def test_a_failure_says_why() -> None:
     assert Screen().show(event) == "failed: no key\n"
 
 
+def test_a_failure_of_the_provider_is_followed_by_how_to_go_on() -> None:
+    message = record(
+        run_outcome="error",
+        run_stop_reason="provider_error",
+        error_text="the provider answered 401: no",
+    )
+    event = StreamFailed(session_id=SESSION, seq=1, message=message)
+
+    out = Screen().show(event, event)
+    assert out.startswith("failed: the provider answered 401: no\nlook at the key")
+    assert out.count("\n") == 2
+
+
 def test_a_failure_that_was_told_is_only_named_at_the_end() -> None:
     told = ErrorBlock(id=ItemId("e1"), code="auth", text="no key", round=1)
     message = record(

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from greenroom.cli._words import count_words, ending_words, wait_words
+from greenroom.cli._words import advice_words, count_words, ending_words, wait_words
 from greenroom.protocol import (
     MessageMetadata,
     RunOutcome,
@@ -75,6 +75,47 @@ def test_an_ending_tells_what_is_known_of_its_cost() -> None:
     assert ending_words(metadata) == (
         "failed: no such model · 1 round · 2 tool calls · 1,234 + 0 tokens · 12 s"
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "words"),
+    [
+        ("invalid_api_key", "the provider answered 401: no", "the key"),
+        ("x", "the provider answered 403", "the key"),
+        ("model_not_found", "the provider answered 404: no such model", "the model's"),
+        ("x", "the provider answered 302", "the address"),
+        ("not_a_model_api", "the server answered with a web page", "the address"),
+        ("x", "the provider answered 429: slow down", "--session"),
+        ("x", "the provider answered 500", "--session"),
+        ("remote_protocol_error", "the connection failed: closed", "--session"),
+        ("connect_error", "the connection failed: refused", "whether the server runs"),
+        ("idle_timeout", "not a byte from the provider for 120 s", " idle_seconds"),
+    ],
+)
+def test_a_failure_of_the_provider_tells_how_to_go_on(
+    code: str, text: str, words: str
+) -> None:
+    metadata = MessageMetadata(
+        run_outcome="error",
+        run_stop_reason="provider_error",
+        error_code=code,
+        error_text=text,
+    )
+    advice = advice_words(metadata)
+    assert advice is not None
+    assert words in advice
+    assert len(advice) < 120
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [("max_turns", "500"), ("provider_error", "the provider answered 400: bad")],
+)
+def test_where_nothing_is_known_nothing_is_advised(reason: str, text: str) -> None:
+    metadata = MessageMetadata(
+        run_outcome="error", run_stop_reason=reason, error_text=text
+    )
+    assert advice_words(metadata) is None
 
 
 def test_one_is_singular() -> None:

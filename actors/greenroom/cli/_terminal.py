@@ -45,6 +45,7 @@ from ._diff import diff_lines
 from ._harmless import harmless, one_line
 from ._words import (
     LONG_WAITS,
+    advice_words,
     answer_words,
     asked,
     compaction_words,
@@ -310,6 +311,9 @@ class Terminal:
         if _has_told(message.blocks, metadata.error_text):
             metadata = msgspec.structs.replace(metadata, error_text=None)
         self._line(style, one_line(ending_words(metadata), 2_000))
+        advice = advice_words(message.metadata)
+        if advice is not None:
+            self._line("dim", advice)
 
     def _show_status(self, status: StatusChanged) -> None:
         self._status = newest_status(self._status, status)

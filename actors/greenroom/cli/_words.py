@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from greenroom.protocol import (
@@ -27,6 +28,20 @@ _WAITS: Final[dict[WaitReason, str]] = {
     "compaction": "compacting the conversation",
 }
 
+_GO_ON: Final = "what was said is kept: go on with greenroom run --session"
+_LOOK_AT_ADDRESS: Final = "look at the address and the model's name: greenroom config"
+_LOOK_AT_SERVER: Final = "look whether the server runs, and where: greenroom config"
+_WAIT_LONGER: Final = _GO_ON + ", or have it wait longer: {}"
+
+_ADVICE_OF_CODES: Final = {
+    "connect_error": _LOOK_AT_SERVER,
+    "connect_timeout": _LOOK_AT_SERVER,
+    "not_a_model_api": _LOOK_AT_ADDRESS,
+    "first_byte_timeout": _WAIT_LONGER.format("first_byte_seconds"),
+    "idle_timeout": _WAIT_LONGER.format("idle_seconds"),
+    "content_idle_timeout": _WAIT_LONGER.format("content_idle_seconds"),
+}
+
 LONG_WAITS: Final[frozenset[WaitReason]] = frozenset({"backoff", "rate_gate"})
 """Waits that are worth a line of their own, even in a log."""
 
@@ -45,6 +60,27 @@ def ending_words(metadata: MessageMetadata) -> str:
     Text of the provider may be in it: make it harmless before it is printed.
     """
     return " · ".join([_outcome(metadata), *_costs(metadata)])
+
+
+def advice_words(metadata: MessageMetadata) -> str | None:
+    """Return how to go on after a failure of the provider, as far as that is known."""
+    if metadata.run_stop_reason != "provider_error":
+        return None
+    by_code = _ADVICE_OF_CODES.get(metadata.error_code or "")
+    if by_code is not None:
+        return by_code
+    match = re.match(r"the provider answered (\d{3})\b", metadata.error_text or "")
+    match int(match[1]) if match else 0:
+        case 401 | 403:
+            return "look at the key, and where it is read from: greenroom config"
+        case 404:
+            return _LOOK_AT_ADDRESS
+        case status if 300 <= status < 400:
+            return _LOOK_AT_ADDRESS
+        case status if 400 <= status < 500 and status != 429:
+            return None
+        case _:
+            return _GO_ON
 
 
 def asked(block: ActionBlock) -> str:
