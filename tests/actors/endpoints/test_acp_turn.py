@@ -104,6 +104,7 @@ class FakeSession:
             raise self.refuse_answer
 
     async def configure(self, **changes: Any) -> SessionSettings:
+        await trio.lowlevel.checkpoint()
         self.did.append(f"configure {changes}")
         return SETTINGS
 
@@ -197,6 +198,17 @@ async def test_a_turn_that_was_stopped_before_it_began_prompts_nothing():
         pass
     assert told == ["cancelled"]
     assert "prompt" not in session.did
+
+
+async def test_a_turn_whose_client_has_left_names_its_session_before_it_ends():
+    turn, session, _ = make()
+    turn.title = "go"
+    turn.leave()
+    session.end(ended("completed", "complete"))
+    async with running(turn) as told:
+        await wait_all_tasks_blocked()
+        assert told == ["end_turn"]
+    assert session.did == ["prompt", "configure {'title': 'go'}"]
 
 
 @pytest.mark.parametrize(
