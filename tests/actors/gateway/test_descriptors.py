@@ -5,9 +5,15 @@ from __future__ import annotations
 import resource
 
 import pytest
+import trio
+from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from greenroom.actors.endpoints.gateway import listen, raise_descriptors
-from greenroom.actors.endpoints.gateway._descriptors import WANTED_DESCRIPTORS, room_for
+from greenroom.actors.endpoints.gateway._descriptors import (
+    WANTED_DESCRIPTORS,
+    room_for,
+    room_to_wait,
+)
 
 NO_LIMIT = resource.RLIM_INFINITY
 
@@ -25,6 +31,29 @@ NO_LIMIT = resource.RLIM_INFINITY
 def test_clients_leave_descriptors_for_the_engine(monkeypatch, soft, clients, room):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, NO_LIMIT))
     assert room_for(clients) == room
+
+
+@pytest.mark.parametrize(
+    ("soft", "room"), [(NO_LIMIT, 256), (1_024, 256), (256, 64), (64, 16)]
+)
+def test_whoever_waits_to_come_in_leaves_descriptors_too(monkeypatch, soft, room):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, NO_LIMIT))
+    assert room_to_wait(256) == room
+    assert soft == NO_LIMIT or room + room_for(4_096) <= 3 * soft // 4
+
+
+async def test_no_more_may_wait_to_come_in_than_there_is_room_for(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (16, NO_LIMIT))
+    async with listen(port=0) as gateway, trio.open_nursery() as nursery:
+        ends = []
+        for _ in range(9):
+            ours, theirs = memory_stream_pair()
+            nursery.start_soon(gateway.handle, theirs)
+            await wait_all_tasks_blocked()
+            ends.append(ours)
+        assert gateway._counted()["gateway_waiting"] == 4
+        assert await ends[0].receive_some(1) == b""
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_gateway_lets_in_no_more_than_there_is_room_for(monkeypatch):

@@ -25,6 +25,14 @@ def room_for(clients: int) -> int:
     return min(clients, max(soft // 4, soft - ENGINE_DESCRIPTORS))
 
 
+def room_to_wait(connections: int) -> int:
+    """Return how many of so many may wait to say who they are, beside the clients."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return connections
+    return min(connections, soft // 4)
+
+
 def raise_descriptors() -> None:
     """Let this process open `WANTED_DESCRIPTORS` files, as far as it may.
 

@@ -38,6 +38,7 @@ from .._ports import SessionMaker
 from ._access import Access
 from ._calls_client import Clients
 from ._connection import GatewayConnection, House
+from ._descriptors import room_to_wait
 from ._frames import Flusher, FrameOutbox
 from ._head import Head, HeadError, HeadReader
 from ._http import Answer
@@ -184,7 +185,7 @@ class Gateway:
 
     def _let_wait(self, scope: trio.CancelScope) -> None:
         self._waiting[scope] = scope.cancel
-        if len(self._waiting) > MAX_WAITING:
+        if len(self._waiting) > room_to_wait(MAX_WAITING):
             give_way = self._waiting.pop(next(iter(self._waiting)))
             give_way()
 
