@@ -14,12 +14,15 @@ import trio
 from kit.rehearsal import Probe, Stage, open_stage, read_tape, replies
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from greenroom.actors.kernel import ActorExitedError, CancelCause, Failed, Stopped
 from greenroom.actors.lifecycle import Stages
 from greenroom.actors.lifecycle._deletion import STAGES
+from greenroom.actors.sessions._closed import why_ended
 from greenroom.engine import (
     BeingDeletedError,
     DeletionError,
     Engine,
+    SessionClosedError,
     SessionHeldError,
     SessionNotFoundError,
     StillUsedError,
@@ -408,6 +411,22 @@ class HeldAppend:
         self.reached.set()
         await self.gate.wait()
         await self.inner.append(*args, **kwargs)
+
+
+async def test_who_hears_late_that_a_session_has_ended_is_told_what_became_of_it(
+    tmp_path: Path,
+) -> None:
+    async with open_stage(tmp_path, replies()) as stage:
+        sessions, session_id = stage.engine._sessions, stage.session.id
+        stopped = ActorExitedError("session", Stopped(CancelCause.USER_STOP))
+        told = await why_ended(sessions, session_id, stopped)
+        assert isinstance(told, SessionClosedError)
+        await stage.engine.delete_session(session_id)
+        told = await why_ended(sessions, session_id, stopped)
+        assert isinstance(told, SessionNotFoundError)
+        # A defect is no end that anybody wanted.
+        failed = ActorExitedError("session", Failed(RuntimeError("a defect")))
+        assert await why_ended(sessions, session_id, failed) is failed
 
 
 @pytest.mark.contract("DEL-02")
