@@ -809,6 +809,24 @@ def check_a_reset_forgets_all_and_begins_anew(world: World) -> None:
     assert verify(peer.store) == []
 
 
+def check_a_command_of_before_a_reset_is_never_new_again(world: World) -> None:
+    peer = world.join()
+    tape = peer.tape()
+    peer.store.post(S1, "settled", '"secret"', now=1.0)
+    write(peer.store, tape.append_piece([], ["settled"], now=1.0))
+    peer.store.post(S1, "open", '"secret"', now=1.0)
+    write(peer.store, tape.reset_piece(bootstrap("again"), now=2.0))
+    # What they said is forgotten, so whatever comes under their ids is taken for it.
+    for command_id in ("settled", "open"):
+        for body in ('"secret"', "{}"):
+            seen = peer.store.post(S1, command_id, body, now=3.0)
+            assert seen == Seen(same_body=True)
+    assert peer.store.inbox(tape.grant) == []
+    assert peer.store.post(S1, "new", "{}", now=3.0) == Posted()
+    write(peer.store, tape.delete_piece())
+    assert peer.store.post(S1, "settled", "{}", now=4.0) == Posted()
+
+
 def check_a_deleted_session_is_gone_and_its_token_is_not(world: World) -> None:
     peer = world.join()
     tape = peer.tape()

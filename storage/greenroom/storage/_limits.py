@@ -17,6 +17,8 @@ MAX_TRACES: Final = 100
 """Traces of one session that are kept, the newest."""
 REMEMBERED: Final = 16
 """Results of appends with an id that are kept for each session."""
+FORGOTTEN: Final = ""
+"""The body of a command of before a reset; no command comes with such a one."""
 
 
 def clamp(limit: int, most: int) -> int:

@@ -372,7 +372,8 @@ class Store(Reader, AgentWriter, BindingWriter, SkillWriter, Protocol):
         """Start a new incarnation: forget all of the session, then write *facts*.
 
         *facts* begin with the ``session/start`` anchor and get sequence 1. The
-        inbox is emptied too. All in one transaction (TAP-03).
+        inbox is emptied too, but the ids of its commands stay taken: one that is
+        sent again, whatever it says, was `Seen`. All in one transaction (TAP-03).
         """
         ...
 

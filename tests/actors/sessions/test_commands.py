@@ -147,6 +147,25 @@ async def test_a_prompt_sent_again_is_told_how_it_ended_though_another_one_asks(
         assert prompts.ended == ["first", "first", "interaction_pending"]
 
 
+async def test_what_was_cleared_away_is_not_done_again_when_it_is_sent_again(tmp_path):
+    probe = Probe()
+    script = replies(ASK, DONE, DONE)
+    async with open_stage(
+        tmp_path, script, probe, permission_mode="full_access"
+    ) as stage:
+        prompts = Prompts(stage)
+        await prompts.send("go", "same")
+        await stage.session.clear()
+        await prompts.send("go", "same")
+        accepted = await stage.session.submit("go", command_id="same")
+        await prompts.send("something new")
+        assert prompts.ended == ["done", "withdrawn_command", "done"]
+        assert accepted.delivery == "deleted"
+        assert len(probe.calls) == 1
+        said = [m for m in await stage.session.messages() if m.role == "user"]
+        assert len(said) == 1
+
+
 @attrs.define(eq=False)
 class HeldPosts:
     """A record that holds the first command at a gate."""

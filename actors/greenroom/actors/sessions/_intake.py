@@ -193,7 +193,7 @@ class Intake:
         elif session.owes or self._is_open(command_id):
             session.waiters.add(command_id, reply)
         else:
-            raise _withdrawn("its turn failed before, or it was taken back")
+            raise _withdrawn("its turn failed, or it was taken back or cleared away")
 
     #### What an owner before this one had not taken in
 

@@ -48,6 +48,7 @@ from .._journal_rules import (
     needed_keys,
 )
 from .._limits import (
+    FORGOTTEN,
     MAX_ENTRIES,
     clamp,
 )
@@ -270,7 +271,7 @@ class MemoryStore:
             refused = self.tables.refuse(grant, expected_head)
             if refused is not None:
                 return refused
-            self.tables.clear(grant.scope)
+            self.tables.restart(grant.scope)
             self._skills.forget_session(grant.scope)
             return self.tables.append(grant, facts, now)
 
@@ -309,7 +310,7 @@ class MemoryStore:
             session = self.tables.session_of(scope)
             known = session.commands.get(command_id)
             if known is not None:
-                return Seen(same_body=known.body == body)
+                return Seen(same_body=known.body in (body, FORGOTTEN))
             waiting = sum(not c.settled for c in session.commands.values())
             if waiting >= MAX_OPEN_COMMANDS:
                 raise full_inbox(scope, waiting)

@@ -16,7 +16,7 @@ from greenroom.protocol import AttemptTrace, Fact, RunStarted, SessionId, TapeEn
 from .._admission import check_start
 from .._errors import conflicting_fact, unknown_command
 from .._journal_rules import refuse_elsewhere
-from .._limits import REMEMBERED
+from .._limits import FORGOTTEN, REMEMBERED
 from .._values import (
     Appended,
     Fenced,
@@ -158,6 +158,15 @@ class Tables:
     def clear(self, scope: SessionId) -> None:
         """Remove everything of *scope* but its hot value, whose head becomes 0."""
         self.undo.put(self.sessions, scope, Session())
+        self.move_head(scope, 0)
+
+    def restart(self, scope: SessionId) -> None:
+        """The same, but that the ids of its commands stay taken."""
+        emptied = {
+            command_id: Command(FORGOTTEN, command.posted_at, settled=True)
+            for command_id, command in self.sessions[scope].commands.items()
+        }
+        self.undo.put(self.sessions, scope, Session(commands=emptied))
         self.move_head(scope, 0)
 
     def session_of(self, scope: SessionId) -> Session:

@@ -211,12 +211,11 @@ def remembered(
 
 
 def clear(db: apsw.Connection, session: int) -> None:
-    """Remove everything of *session* but its hot row, whose head becomes 0."""
+    """Remove everything of *session* but its commands and hot row; its head is 0."""
     run(db, "INSERT INTO lifecycle VALUES (?)", session)
     forget(db, session)
     forget_words(db, session)
-    owned = ("fact", "append_result", "command", "cached_blocks", "attempt_trace")
-    for table in owned:
+    for table in ("fact", "append_result", "cached_blocks", "attempt_trace"):
         run(db, f"DELETE FROM {table} WHERE session = ?", session)
     run(db, "UPDATE session SET head = 0, indexed = 0 WHERE id = ?", session)
     run(db, "DELETE FROM lifecycle WHERE session = ?", session)

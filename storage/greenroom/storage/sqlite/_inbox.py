@@ -8,7 +8,7 @@ import apsw
 from greenroom.protocol import SessionId
 
 from .._errors import full_inbox
-from .._limits import clamp
+from .._limits import FORGOTTEN, clamp
 from .._values import (
     MAX_OPEN_COMMANDS,
     Fenced,
@@ -32,7 +32,7 @@ def post(
     sql = "SELECT body FROM command WHERE session = ? AND command_id = ?"
     known = one(db, sql, session.id, command_id)
     if known is not None:
-        return Seen(same_body=known[0] == body)
+        return Seen(same_body=known[0] in (body, FORGOTTEN))
     _check_room(db, session.id, scope)
     run(
         db,
@@ -73,6 +73,17 @@ def owed(db: apsw.Connection, member: Member) -> list[SessionId]:
     )
     with mapped_errors():
         return [SessionId(name) for (name,) in rows(db, sql, int(member.id))]
+
+
+def empty(db: apsw.Connection, session: int) -> None:
+    """Settle every command, and forget what it said; its id stays taken."""
+    sql = "UPDATE command SET body = ?, settled = 1 WHERE session = ?"
+    run(db, sql, FORGOTTEN, session)
+
+
+def forget(db: apsw.Connection, session: int) -> None:
+    """Remove every command."""
+    run(db, "DELETE FROM command WHERE session = ?", session)
 
 
 def _check_room(db: apsw.Connection, session: int, scope: SessionId) -> None:

@@ -314,6 +314,7 @@ class SqliteStore:
             if not isinstance(session, _append.Hot):
                 return session
             _append.clear(self.connection, session.id)
+            _inbox.empty(self.connection, session.id)
             _skills.forget_session(self.connection, grant.scope)
             empty = attrs.evolve(session, head=0)
             return _append.append_facts(self.connection, grant, empty, facts, now)
@@ -325,6 +326,7 @@ class SqliteStore:
             if not isinstance(session, _append.Hot):
                 return session
             _append.clear(self.connection, session.id)
+            _inbox.forget(self.connection, session.id)
             _skills.forget_session(self.connection, grant.scope)
             _skills.put_skill_selection(self.connection, grant.scope, ())
             _bindings.unbind_all(self.connection, scope=grant.scope)
