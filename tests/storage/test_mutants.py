@@ -150,7 +150,9 @@ class ResetKeepsTheInbox(Mutant):
         kept = self.store.inbox(grant)
         result = self.store.reset(grant, *args, **kwargs)
         for command in kept if isinstance(kept, list) else []:
-            self.store.post(grant.scope, command.command_id, command.body, now=1.0)
+            # Its own id stays taken.
+            name = f"{command.command_id}, kept"
+            self.store.post(grant.scope, name, command.body, now=1.0)
         return result
 
 
