@@ -26,7 +26,7 @@ from greenroom.cli._view import View
 from greenroom.protocol.gateway import SCOPES, Scope
 
 SECRET = "0123456789abcdef" * 2
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Only of a test that fails."""
 
 
