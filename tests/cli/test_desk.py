@@ -392,6 +392,7 @@ async def test_a_line_of_a_script_that_can_not_be_done_makes_it_fail(
         seated(stage, is_terminal=False) as me,
     ):
         me.type("first")
+        await me.screen.until("done ·")
         async with trio.open_nursery() as nursery:
             # More than a pipe holds.
             nursery.start_soon(trio.to_thread.run_sync, me.type, line)
