@@ -101,15 +101,13 @@ class Desk:
     """Turns of a script whose end was shown."""
     _unended: int = attrs.field(default=0, init=False)
     """Lines of a script whose turns have not ended."""
-    _compacting: int = attrs.field(default=0, init=False)
-    """Compactions that have not ended."""
     _has_all_input: bool = attrs.field(default=False, init=False)
     _listed: tuple[PendingInput, ...] | None = attrs.field(default=None, init=False)
     """The inbox as the user saw it: what the numbers are numbers of."""
 
     async def hold(self) -> int:
         """Return the exit status when the user has left."""
-        said, to_say = trio.open_memory_channel[str](MAX_SAID)
+        said, to_say = trio.open_memory_channel[Typed](MAX_SAID)
         async with (
             self.session.client.attach(self.session.id) as attachment,
             trio.open_nursery() as self._nursery,
@@ -228,7 +226,7 @@ class Desk:
 
     #### Typing
 
-    async def _read(self, said: trio.MemorySendChannel[str]) -> None:
+    async def _read(self, said: trio.MemorySendChannel[Typed]) -> None:
         async with said:
             while True:
                 try:
@@ -245,15 +243,19 @@ class Desk:
             self._leave()
         self._check_answerable()
 
-    async def _take(self, line: str, said: trio.MemorySendChannel[str]) -> None:
+    async def _take(self, line: str, said: trio.MemorySendChannel[Typed]) -> None:
         typed = parse_typed(line)
         if isinstance(typed, str):
             self._refuse(typed)
-        elif typed.name != SAY:
+        elif typed.name not in (SAY, "compact"):
             await self._try(partial(self._do, typed))
         elif not self.lines.is_terminal:
             self._unended += 1
-            await said.send(typed.text)
+            await said.send(typed)
+        elif typed.name == "compact":
+            # It may take long, and can be stopped meanwhile.
+            compact = partial(self._compact, typed.text)
+            self._nursery.start_soon(self._try, compact)
         elif self._asked is not None:
             await self._try(partial(self._answer, typed.text))
         else:
@@ -275,10 +277,6 @@ class Desk:
 
     async def _do(self, typed: Typed) -> None:
         match typed.name:
-            case "compact":
-                # It may take long, and can be stopped meanwhile.
-                self._compacting += 1
-                self._nursery.start_soon(self._compact_beside, typed.text)
             case "steer" | "answer" | "promote" | "delete":
                 await self._with_text()[typed.name](typed.text)
             case name:
@@ -329,14 +327,14 @@ class Desk:
         self.own.add(new)
         return new
 
-    async def _send_all(self, to_say: trio.MemoryReceiveChannel[str]) -> None:
+    async def _send_all(self, to_say: trio.MemoryReceiveChannel[Typed]) -> None:
+        # Lines of a script that need a session at rest, one after the other.
         has_said = False
-        async for text in to_say:
+        async for typed in to_say:
             has_said = True
-            await self._try(partial(self._send, text))
+            send = self._compact if typed.name == "compact" else self._send
+            await self._try(partial(send, typed.text))
             self._unended -= 1
-        while self._compacting:
-            await self._changed.wait()
         # One that says nothing came to look.
         if has_said:
             self._leave()
@@ -382,11 +380,6 @@ class Desk:
     async def _release(self) -> None:
         asked = SessionRef(self.session.id)
         await self.session.client.call("input/release", asked, InputList)
-
-    async def _compact_beside(self, focus: str) -> None:
-        await self._try(partial(self._compact, focus))
-        self._compacting -= 1
-        self._tell_change()
 
     async def _compact(self, focus: str) -> None:
         done = await self.session.compact(focus)
