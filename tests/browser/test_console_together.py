@@ -53,7 +53,7 @@ def test_a_question_that_a_stop_closes_is_not_told_as_answered_elsewhere(
     one.page.locator("#stop").click()
 
     for console in two:
-        console.text("#toasts", "Closed: How should it end?")
+        console.text("#toasts", "Cancelled: How should it end?")
 
 
 def test_an_input_is_changed_in_one_page_while_the_other_moves_changes_and_deletes(

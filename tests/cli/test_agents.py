@@ -170,8 +170,8 @@ def test_a_file_that_is_no_older_system_s_database_is_refused(
     type_in: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "x.db").write_text("hello" * 500)
-    assert type_in("import", str(tmp_path / "x.db"))[0] == ExitCode.STATE
-    assert type_in("import", str(tmp_path / "none.db"))[0] == ExitCode.STATE
+    assert type_in("import", str(tmp_path / "x.db"))[0] == ExitCode.USAGE
+    assert type_in("import", str(tmp_path / "none.db"))[0] == ExitCode.USAGE
 
 
 #### Whose model answers

@@ -3,6 +3,7 @@
 
 import { button, clean, cleanOutput, compact, count, h, money, oneLine, replace, seconds, setText } from "./dom.js";
 import { imageUrl, isImage } from "./images.js";
+import { endIn } from "./model.js";
 import { diffView, Prose } from "./prose.js";
 
 const SHOWN_CHARS = 4000;
@@ -228,8 +229,6 @@ export function endOf(end) {
   return words[0].toUpperCase() + words.slice(1);
 }
 
-const ENDS_OF_STATUS = { granted: "granted", denied: "denied", success: "answered" };
-
 function actionView(message, context) {
   const element = h("div", { class: "block action" });
   return {
@@ -243,7 +242,7 @@ function actionView(message, context) {
           button("Answer", () => context.showAsk(block.id), { class: "link" }));
         return;
       }
-      const end = block.end ?? ENDS_OF_STATUS[block.status] ?? "interrupted";
+      const end = endIn(block);
       const said = block.answer ? ` \u2014 ${oneLine(block.answer, 300)}` : "";
       replace(element, h("span", { class: "mark" }, ENDS[end] ?? end), h("span", { class: "asked", dir: "auto" }, `${asked}${said}`));
     },

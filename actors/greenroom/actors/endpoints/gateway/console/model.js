@@ -12,6 +12,10 @@ const KEPT_OUTPUT = 40000;
 const DEFAULT_STATUS = { tool_call: "pending", action: "pending", error: "error" };
 const TEXT_OF = { text: "text", reasoning: "text", tool_call: "arguments" };
 
+const ENDS_OF_STATUS = { granted: "granted", denied: "denied", success: "answered" };
+/** Return how the interaction of a block that does not wait has ended. */
+export const endIn = (block) => block.end ?? ENDS_OF_STATUS[block.status] ?? "interrupted";
+
 export class SessionModel {
   constructor(id) {
     this.id = id;
@@ -186,6 +190,8 @@ export class SessionModel {
       const tool = block.toolBlockId === block.id ? null : message.blocks.get(block.toolBlockId);
       this.interactions.set(block.id, { sessionId: this.id, messageId: message.id, block, tool });
     } else {
+      // Told by the next event, too, which may come after the page is drawn.
+      this.settled.set(block.id, endIn(block));
       this.interactions.delete(block.id);
     }
     this.#note(message.id, block.toolBlockId);
