@@ -317,6 +317,32 @@ def test_each_fact_has_words_and_a_tone(
     assert (line.tone, line.text) == (tone, told)
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, ["waits in the inbox: say it"]),
+        ({"held": True}, ["held in the inbox: say it"]),
+        ({"held": True, "returned": True}, ["is back in the inbox: say it"]),
+        (
+            {"state": "blocked", "blocking": ["no images"]},
+            ["blocked in the inbox: no images"],
+        ),
+        ({"state": "claimed", "sent": True}, []),
+        ({"state": "consumed", "end": "delivered"}, []),
+        ({"state": "consumed", "end": "deleted"}, ["deleted from the inbox"]),
+    ],
+)
+def test_input_is_told_until_its_message_is(
+    changes: dict[str, Any], told: list[str]
+) -> None:
+    row = {"id": "i", "mode": "queue", "createdAt": 1.0, "updatedAt": 1.0}
+    row |= {"parts": [{"type": "text", "text": "say it"}]}
+    lines = story_lines(tape(started(), fact("input/recorded", row | changes)))[1:]
+    assert [line.text for line in lines] == told
+    # Whatever ran meanwhile, it is the session's.
+    assert all(line.run_id is None for line in lines)
+
+
 def test_settings_and_plans_are_told() -> None:
     settings = SessionSettings(
         agent_id="a", title="t", workspace="/w", provider="ollama", model="small"

@@ -26,6 +26,7 @@ from greenroom.protocol import (
     JournalRecord,
     MessageRecord,
     OperationId,
+    PendingInput,
     Plan,
     RunId,
     RunStarted,
@@ -33,6 +34,7 @@ from greenroom.protocol import (
     SessionSettings,
     TapeEntry,
     TextBlock,
+    TextPart,
     ToolCallBlock,
     ToolOutcome,
     journal_record,
@@ -165,6 +167,8 @@ class _Teller:
                 return recovered.run_id, [_recovery_words(recovered)]
             case "session/start" | "session/configured":
                 return None, list(_session_words(entry))
+            case "input/recorded":
+                return None, list(_input_words(_decoded(entry, PendingInput)))
             case _ if fact.kind is FactKind.TOOL_RESULT:
                 result = _decoded(entry, _ToolResult)
                 caller = self._callers.get(result.tool_call_id, self._open_run)
@@ -251,6 +255,25 @@ def _session_words(entry: TapeEntry) -> Iterator[_Said]:
     settings = _decoded(entry, SessionSettings)
     model = f"{one_line(settings.model)} of {one_line(settings.provider)}"
     yield "plain", f"settings: {model}, {settings.permission_mode} permissions"
+
+
+def _input_words(row: PendingInput) -> Iterator[_Said]:
+    said = [one_line(p.text) for p in row.parts or () if isinstance(p, TextPart)]
+    what = f": {' '.join(said)}" if said else ""
+    match row.delivery:
+        case "waiting":
+            yield "plain", f"waits in the inbox{what}"
+        case "held":
+            yield "careful", f"held in the inbox{what}"
+        case "returned":
+            yield "careful", f"is back in the inbox{what}"
+        case "blocked":
+            why = one_line("; ".join(row.blocking))
+            yield "careful", f"blocked in the inbox: {why}"
+        case "deleted":
+            yield "plain", "deleted from the inbox"
+        case "in_flight" | "delivered":
+            pass  # its message is told
 
 
 def _other_words(entry: TapeEntry) -> Iterator[_Said]:

@@ -445,6 +445,7 @@ from ._usage import (
     add_usage as add_usage,
     is_counted as is_counted,
     usage_of as usage_of,
+    with_usage as with_usage,
 )
 from ._user_message import (
     command_of as command_of,

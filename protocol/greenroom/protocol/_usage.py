@@ -57,3 +57,16 @@ def _add_known(left: int | None, right: int | None) -> int | None:
     if left is None or right is None:
         return right if left is None else left
     return _add(left, right)
+
+
+def with_usage(metadata: MessageMetadata, usage: Usage | None) -> MessageMetadata:
+    """Return *metadata* with the tokens of a turn, as `usage_of` reads them."""
+    return msgspec.structs.replace(
+        metadata,
+        input_tokens=usage and usage.input,
+        output_tokens=usage and usage.output,
+        total_tokens=usage and usage.total,
+        cached_tokens=usage and usage.cache_read,
+        cache_write_tokens=usage and usage.cache_write,
+        reasoning_tokens=usage and usage.reasoning,
+    )

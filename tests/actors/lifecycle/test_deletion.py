@@ -11,6 +11,7 @@ import attrs
 import msgspec
 import pytest
 import trio
+from kit.held import HeldAppend
 from kit.rehearsal import Probe, Stage, open_stage, read_tape, replies
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -394,23 +395,6 @@ async def test_nothing_begins_on_a_session_that_is_being_deleted(
         assert (await session.configure(temperature=1.0)).temperature == 1.0
         trace.hold = ""
         await engine.delete_session(session.id)
-
-
-@attrs.define(eq=False)
-class HeldAppend:
-    """A record that holds each append at a gate."""
-
-    inner: Any
-    reached: trio.Event = attrs.field(factory=trio.Event)
-    gate: trio.Event = attrs.field(factory=trio.Event)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    async def append(self, *args: Any, **kwargs: Any) -> None:
-        self.reached.set()
-        await self.gate.wait()
-        await self.inner.append(*args, **kwargs)
 
 
 async def test_who_hears_late_that_a_session_has_ended_is_told_what_became_of_it(

@@ -12,6 +12,7 @@ import attrs
 import msgspec
 import pytest
 import trio
+from kit.held import HeldAppend
 from kit.rehearsal import Probe, Stage, calls_of, open_stage, read_tape, replies
 from trio.testing import wait_all_tasks_blocked
 
@@ -261,23 +262,6 @@ async def test_a_provider_with_a_process_needs_the_folder(tmp_path: Path) -> Non
         gone.mkdir()
         moved = await stage.engine.move_session(stage.session.id, target)
         assert (moved.provider, moved.workspace) == ("acp", str(gone))
-
-
-@attrs.define(eq=False)
-class HeldAppend:
-    """A record that holds its first append at a gate."""
-
-    inner: Any
-    reached: trio.Event = attrs.field(factory=trio.Event)
-    gate: trio.Event = attrs.field(factory=trio.Event)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    async def append(self, *args: Any, **kwargs: Any) -> None:
-        self.reached.set()
-        await self.gate.wait()
-        await self.inner.append(*args, **kwargs)
 
 
 @pytest.mark.contract("DEL-10")

@@ -67,13 +67,16 @@ class MessageNotFoundError(GreenroomError):
 
 
 class RoundNotFoundError(GreenroomError):
-    """The message has no such round, or is not finished."""
+    """The message has no such round, or is not finished, or none is named."""
 
     code = "round_not_found"
     hint = "name a finished answer, and one of its rounds, counted from 1"
 
-    def __init__(self, message_id: str, number: int) -> None:
-        super().__init__(f"message {message_id[:80]!r} has no finished round {number}")
+    def __init__(self, message_id: str | None, number: int) -> None:
+        problem = f"message {(message_id or '')[:80]!r} has no finished round {number}"
+        if message_id is None:
+            problem = "rounds are those of a message, and none is named"
+        super().__init__(problem)
 
 
 @final
@@ -225,7 +228,7 @@ def _source(
         raise SessionNotFoundError(session_id)
     if through is None:
         if rounds is not None:
-            raise RoundNotFoundError("", rounds)
+            raise RoundNotFoundError(None, rounds)
         return row, _Last(None, None)
     message = reader.message(session_id, through)
     if message is None:

@@ -52,6 +52,7 @@ from greenroom.protocol import (
     safe_text,
     sha256_hex,
     usage_of,
+    with_usage,
 )
 
 from ._batch import NOT_EXECUTED
@@ -278,13 +279,7 @@ class Settlement:
         thought = progress.reasoning
         first = progress.first_output_at
         return msgspec.structs.replace(
-            before,
-            input_tokens=usage and usage.input,
-            output_tokens=usage and usage.output,
-            total_tokens=usage and usage.total,
-            cached_tokens=usage and usage.cache_read,
-            cache_write_tokens=usage and usage.cache_write,
-            reasoning_tokens=usage and usage.reasoning,
+            with_usage(before, usage),
             cost=_sum_of_costs(before, progress),
             generation_time=seconds,
             first_token_time=before.first_token_time

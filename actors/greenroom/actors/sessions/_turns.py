@@ -25,6 +25,7 @@ from greenroom.protocol import (
     Usage,
     WaitReason,
     started_clock,
+    with_usage,
 )
 
 USER_FOLLOW_UP: Final = Terminal("completed", "user_follow_up", "sent")
@@ -113,16 +114,7 @@ def billed(
     message: MessageRecord, usage: Usage | None, cost: float | None
 ) -> MessageRecord:
     """Return *message* with what was used for its turn before it had a run."""
-    metadata = msgspec.structs.replace(
-        message.metadata,
-        input_tokens=usage and usage.input,
-        output_tokens=usage and usage.output,
-        total_tokens=usage and usage.total,
-        cached_tokens=usage and usage.cache_read,
-        cache_write_tokens=usage and usage.cache_write,
-        reasoning_tokens=usage and usage.reasoning,
-        cost=cost,
-    )
+    metadata = msgspec.structs.replace(with_usage(message.metadata, usage), cost=cost)
     return msgspec.structs.replace(message, metadata=metadata)
 
 

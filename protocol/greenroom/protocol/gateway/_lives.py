@@ -32,10 +32,6 @@ class ForkSession(
     through: Id | None = None
     rounds: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
 
-    def __post_init__(self) -> None:
-        if self.rounds is not None and self.through is None:
-            raise ValueError("rounds are those of a message: say which, as through")
-
 
 class ArchiveSession(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
