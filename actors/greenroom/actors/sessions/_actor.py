@@ -264,8 +264,10 @@ class SessionActor:
         command_id, now = request.command_id, ctx.clock.now()
         command = PromptCommand(request.parts)
         try:
-            await self._check_new(request, command)
-            taken = await self._intake.take_prompt(command_id, command, reply, now)
+            known = await self._check(request, command)
+            taken = await self._intake.take_prompt(
+                command_id, command, reply, now, known=known
+            )
         except Exception as exc:
             reply.set_error(exc)
             return
@@ -276,7 +278,8 @@ class SessionActor:
         elif taken == "straight" and await self._drain.let_straight_in(request, ctx):
             self._work.start_loop(ctx)
 
-    async def _check_new(self, request: Prompt | PutIn, command: Command) -> None:
+    async def _check(self, request: Prompt | PutIn, command: Command) -> bool:
+        # Returns whether it is known by its id already.
         was_wanted = self.session.unread.read(request)
         check_parts(command.parts)
         known = await self._intake.is_known(request.command_id)
@@ -285,12 +288,12 @@ class SessionActor:
             raise TurnRefusedError(
                 "withdrawn_command", "the command was taken back by a cancel"
             )
-        if not isinstance(command, PromptCommand):
-            return
-        if not known:
-            self._check_interaction()
-        if not known or self._intake.waits(request.command_id):
-            self._check_provider()
+        if isinstance(command, PromptCommand):
+            if not known:
+                self._check_interaction()
+            if not known or self._intake.waits(request.command_id):
+                self._check_provider()
+        return known
 
     def _check_interaction(self) -> None:
         turn = self.session.turn
@@ -308,8 +311,8 @@ class SessionActor:
     ) -> None:
         command_id, command, now = request.command_id, request.command, ctx.clock.now()
         try:
-            await self._check_new(request, command)
-            taken = await self._intake.put_in(request, now)
+            known = await self._check(request, command)
+            taken = await self._intake.put_in(request, now, known=known)
             if isinstance(taken, InputChange):
                 await self._intake.adopt(
                     taken, command_id, command, now, endpoint=request.endpoint

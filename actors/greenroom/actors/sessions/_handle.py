@@ -10,13 +10,7 @@ import attrs
 import trio
 
 from greenroom.actors.context import Compacted
-from greenroom.actors.kernel import (
-    ActorExitedError,
-    CancelCause,
-    Ids,
-    Normal,
-    Request,
-)
+from greenroom.actors.kernel import ActorExitedError, CancelCause, Ids, Normal, Request
 from greenroom.protocol import (
     ActionBlock,
     Answer,

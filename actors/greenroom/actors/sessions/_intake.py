@@ -65,16 +65,18 @@ class Intake:
         command: PromptCommand,
         reply: ReplySlot[TurnResult],
         now: float,
+        *,
+        known: bool,
     ) -> Taken:
         """Make a prompt durable and let *reply* wait for its turn.
 
-        Sent again, it waits for the turn that it began, or is answered at once.
+        Sent again, and so *known*, it waits for the turn that it began, or is answered
+        at once.
 
         Raises:
             TurnRefusedError: not taken.
             StorageError: not written.
         """
-        known = await self.is_known(command_id)
         taken: Taken = None
         if not known:
             await keep_claim(self.session, now)
@@ -87,8 +89,10 @@ class Intake:
         self._join(command_id, reply)
         return None
 
-    async def put_in(self, request: PutIn, now: float) -> Taken:
+    async def put_in(self, request: PutIn, now: float, *, known: bool) -> Taken:
         """Make an input durable that is queued, or said to the turn that runs.
+
+        Once alone: one that is *known* is there.
 
         Raises:
             InputRefusedError: no room, or another turn runs than the one meant.
@@ -96,7 +100,6 @@ class Intake:
             StorageError: not written.
         """
         command_id, command = request.command_id, request.command
-        known = await self.is_known(command_id)
         taken = None
         if not known:
             self._check_turn(command)
